@@ -1,0 +1,57 @@
+# Everything a checkout does. `make conformance` and `make test` set themselves up.
+
+PYTHON ?= python3
+VENV ?= .venv
+RUNTIME ?= reference
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+CODE := reference conformance cupy_kernels tools
+
+.PHONY: help conformance test lint types generate generated wheel constraints ci clean
+
+help:
+	@echo "make conformance   run the suite on RUNTIME=$(RUNTIME), print the score, write conformance-report/"
+	@echo "make test          run all tests"
+	@echo "make lint types    check style, import directions and types"
+	@echo "make generate      rewrite the generated files"
+	@echo "make wheel         build the wheel and try it in an empty environment"
+
+conformance: $(INSTALLED)
+	$(BIN)/python -m pytest conformance --runtime=$(RUNTIME)
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest -n 2
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(INSTALLED)
+	$(BIN)/mypy $(CODE)
+
+generate: $(INSTALLED)
+	$(BIN)/python -m mutcache_tools.generate
+
+generated: $(INSTALLED)
+	$(BIN)/python -m mutcache_tools.generate --check
+
+wheel: $(INSTALLED)
+	VENV=$(VENV) .ci/try-wheel
+
+ci: lint types generated test conformance wheel
+
+# Pins of everything that the extras pull in, for runs that can be repeated.
+constraints: $(INSTALLED)
+	$(BIN)/pip freeze --exclude-editable | grep -v -e ' @ ' > constraints.txt
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "mutcache needs Python 3.11 or newer; name one with make PYTHON=python3.12 ..."; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[conformance,dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) dist conformance-report

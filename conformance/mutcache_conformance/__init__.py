@@ -1,0 +1,1 @@
+"""Conformance suite for runtimes of mutable execution caches: harness, cases, reports."""

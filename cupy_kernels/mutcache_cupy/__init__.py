@@ -1,0 +1,1 @@
+"""CUDA kernels that write and quantize cache rows in place."""

@@ -1,0 +1,1 @@
+"""Specification toolkit for ONNX mutable execution caches."""

@@ -1,0 +1,1 @@
+"""The ``mutcache`` command and the tools of a checkout."""
