@@ -17,11 +17,15 @@ Files = Mapping[Path, str]
 Generator = Callable[[], Files]
 
 
+class SourceError(ValueError):
+    """The hand-written source of a generated file is malformed; the message has one problem a line."""
+
+
 def generators() -> dict[str, Generator]:
     """The generators by name, in the order in which they depend on one another."""
-    from mutcache_tools.generate import proto
+    from mutcache_tools.generate import proto, requirements
 
-    return {"proto": proto.generate}
+    return {"requirements": requirements.generate, "proto": proto.generate}
 
 
 def stale_files(files: Files, root: Path = ROOT) -> list[Path]:

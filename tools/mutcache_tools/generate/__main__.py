@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from mutcache_tools.generate import generators, stale_files, write_files
+from mutcache_tools.generate import SourceError, generators, stale_files, write_files
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -20,7 +20,11 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"unknown generator {', '.join(unknown)}; choose from {', '.join(available)}")
     stale_count = 0
     for name in options.names or available:
-        files = available[name]()
+        try:
+            files = available[name]()
+        except SourceError as error:
+            print(error, file=sys.stderr)
+            return 1
         for path in stale_files(files):
             stale_count += 1
             print(f"{name}: {'stale' if options.check else 'writing'} {path}")
