@@ -1,1 +1,49 @@
-"""Specification toolkit for ONNX mutable execution caches."""
+"""Specification toolkit for ONNX mutable execution caches: check, plan and run models that update caches in place."""
+
+from mutcache.check import check_model, diagnose
+from mutcache.diagnostics import Diagnostic, Location, Severity
+from mutcache.errors import BindError, CheckError, DecodeError, MutcacheError, PlanError, RunError
+from mutcache.executor import Binding, Session
+from mutcache.model import DOMAIN, DOMAIN_VERSION
+from mutcache.plan import ExecutionPlan, plan
+from mutcache.proto import IR_VERSION, from_onnx, load, parse, save, serialize, to_onnx
+from mutcache.proto.onnx_ml import ModelProto, ValueAliasProto, ValueInfoProto
+from mutcache.requirements import Req
+from mutcache.transform import sort
+
+READ_ONLY = ValueInfoProto.READ_ONLY
+READ_WRITE = ValueInfoProto.READ_WRITE
+MUST_ALIAS = ValueAliasProto.MUST_ALIAS
+
+__all__ = [
+    "DOMAIN",
+    "DOMAIN_VERSION",
+    "IR_VERSION",
+    "MUST_ALIAS",
+    "READ_ONLY",
+    "READ_WRITE",
+    "BindError",
+    "Binding",
+    "CheckError",
+    "DecodeError",
+    "Diagnostic",
+    "ExecutionPlan",
+    "Location",
+    "ModelProto",
+    "MutcacheError",
+    "PlanError",
+    "Req",
+    "RunError",
+    "Session",
+    "Severity",
+    "check_model",
+    "diagnose",
+    "from_onnx",
+    "load",
+    "parse",
+    "plan",
+    "save",
+    "serialize",
+    "sort",
+    "to_onnx",
+]

@@ -23,9 +23,9 @@ class SourceError(ValueError):
 
 def generators() -> dict[str, Generator]:
     """The generators by name, in the order in which they depend on one another."""
-    from mutcache_tools.generate import proto, requirements
+    from mutcache_tools.generate import mustpass, proto, requirements
 
-    return {"requirements": requirements.generate, "proto": proto.generate}
+    return {"requirements": requirements.generate, "proto": proto.generate, "mustpass": mustpass.generate}
 
 
 def stale_files(files: Files, root: Path = ROOT) -> list[Path]:
