@@ -43,7 +43,8 @@ ci: lint types generated test conformance wheel
 
 # Pins of everything that the extras pull in, for runs that can be repeated.
 constraints: $(INSTALLED)
-	$(BIN)/pip freeze --exclude-editable | grep -v -e ' @ ' > constraints.txt
+	{ head -n 1 constraints.txt; $(BIN)/pip freeze --exclude-editable | grep -v ' @ '; } > $(VENV)/constraints.txt
+	mv $(VENV)/constraints.txt constraints.txt
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -876,14 +876,14 @@ _ENTRIES: dict[Req, Requirement] = {
     Req.MC_BIND_006: Requirement(
         level=Level.MUST,
         subject=Subject.RUNTIME,
-        phases=(Phase.BIND,),
+        phases=(Phase.BIND, Phase.RUN,),
         profile=Profile.DENSE,
         status=Status.FINAL,
         sentence=(
             "Release MUST end the lease, after successful runs and after failed ones, so that the same storage can be "
-            "bound again."
+            "bound again; a run of a released binding MUST be rejected. Ending a session MUST release its bindings."
         ),
-        text_hash="744e5045fb64e859df1bf05ce032d81084f7d79831d2cf6c60882404dd0efe79",
+        text_hash="4fc29e2d7e53a065fd6dda1bdedca877c009d2ace3c36476d882846da13af0a1",
         chapter="07-bind.rst",
     ),
     Req.MC_BIND_007: Requirement(

@@ -167,7 +167,7 @@ def _build_pool() -> descriptor_pool.DescriptorPool:
     for module, extend in ((onnx_ml_pb2, _extend_onnx_ml), (onnx_data_pb2, _extend_onnx_data)):
         file = descriptor_pb2.FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
         extend(file)
-        pool.Add(file)  # type: ignore[no-untyped-call]  # protobuf's stubs leave Add untyped
+        pool.Add(file)
     return pool
 
 

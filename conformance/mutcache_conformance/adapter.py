@@ -1,0 +1,195 @@
+"""What a Python adapter implements, and what it gets: the harness speaks to it only through these classes.
+
+An adapter translates. It performs no check on the runtime's behalf that it does not declare in ``describe``, and turns
+the runtime's deliberate refusals into ``Rejected``; any other exception counts as a failure of the runtime.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+import numpy as np
+
+from mutcache_conformance.dtypes import dtype_of, number_of
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Rejected(Exception):  # noqa: N818 - a refusal is an outcome, not a fault
+    """The runtime refuses on purpose.
+
+    Args:
+        phase: ``load`` (or the finer ``decode``, ``check``, ``plan``), ``bind`` or ``run``.
+        requirement: the ID of the violated requirement, or None.
+        message: the runtime's own words.
+    """
+
+    def __init__(self, phase: str, requirement: str | None, message: str) -> None:
+        super().__init__(message)
+        self.phase = phase
+        self.requirement = requirement
+        self.message = message
+
+
+class Unsupported(Exception):  # noqa: N818 - an outcome, not a fault
+    """The runtime lacks ``what``: a type, an operator, a mode."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+
+class NotApplicable(Unsupported):
+    """The runtime's interface has no means to express ``what``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Who is under test.
+
+    Attributes:
+        runtime: name of the runtime.
+        runtime_version: its version.
+        adapter: name of the adapter.
+        adapter_version: its version.
+        capabilities: what it has beyond the required, for example ``dtype:DOUBLE``.
+        alignment: bytes, a power of two up to 256, that it needs storage to be aligned to.
+        concurrent_runs: whether several runs can be in flight at once; the host then calls ``run`` from threads.
+        checks: the requirements, or other words, for checks that the adapter performs because the runtime does not.
+    """
+
+    runtime: str
+    runtime_version: str
+    adapter: str
+    adapter_version: str
+    capabilities: frozenset[str] = frozenset()
+    alignment: int = 64
+    concurrent_runs: bool = False
+    checks: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The description as it stands in report.json."""
+        return {**asdict(self), "capabilities": sorted(self.capabilities), "checks": list(self.checks)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The description that ``to_json`` wrote."""
+        return cls(**{**data, "capabilities": frozenset(data["capabilities"]), "checks": tuple(data["checks"])})
+
+
+@dataclass(frozen=True, slots=True)
+class HostStorage:
+    """Caller's storage, mapped. Outside it lie guard bytes, and unmapped pages beyond them.
+
+    Attributes:
+        name: the value that it is for.
+        address: address of the first element.
+        nbytes: bytes from the first to the last element, gaps included.
+        dtype: TensorProto.DataType number.
+        shape: the dimensions.
+        strides: bytes per step of each dimension.
+        device: ``cpu``.
+        alignment: bytes that the caller aligned it to (it may lie about that, to see what happens).
+        writable: False says that it must not be modified; its memory may be mapped read-only then.
+        origin: ``caller``, or ``initializer:NAME``.
+    """
+
+    name: str
+    address: int
+    nbytes: int
+    dtype: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    device: str = "cpu"
+    alignment: int = 1
+    writable: bool = True
+    origin: str = "caller"
+
+    def array(self) -> Array:
+        """The elements as a NumPy view, read-only if the storage is."""
+        buffer = (ctypes.c_ubyte * self.nbytes).from_address(self.address)
+        array: Array = np.ndarray(self.shape, dtype_of(self.dtype), buffer, 0, self.strides)  # type: ignore[arg-type]  # any buffer will do
+        array.flags.writeable = self.writable
+        return array
+
+
+@dataclass(frozen=True, slots=True)
+class OutputValue:
+    """An output of a run, as the runtime has it.
+
+    Attributes:
+        dtype: TensorProto.DataType number.
+        shape: the dimensions.
+        nbytes: bytes of the elements in row-major order.
+        address: address of the first element, or None where the interface shows none.
+        read: gives ``nbytes`` bytes from a byte offset of the elements in row-major order, as the output holds them
+            at the time of the call; never a copy made earlier.
+    """
+
+    dtype: int
+    shape: tuple[int, ...]
+    nbytes: int
+    address: int | None
+    read: Callable[[int, int], bytes] = field(repr=False)
+
+    @classmethod
+    def of(cls, value: Array | np.generic) -> Self:
+        """The output that a NumPy array is, or that a NumPy scalar holds."""
+        array = np.asarray(value)
+
+        def read(offset: int, nbytes: int) -> bytes:
+            flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            return flat[offset : offset + nbytes].tobytes()
+
+        return cls(number_of(array.dtype), array.shape, array.nbytes, array.ctypes.data, read)
+
+
+class AdapterBinding(ABC):
+    """Storage bound to a session's mutable inputs until it is released."""
+
+    @abstractmethod
+    def run(self, feeds: Mapping[str, HostStorage]) -> Mapping[str, OutputValue]:
+        """Run the session on this binding; ``feeds`` has the other inputs. Returns every graph output by name."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """End the binding and its lease."""
+
+
+class AdapterSession(ABC):
+    """A loaded model."""
+
+    @abstractmethod
+    def bind(self, mutable: Mapping[str, HostStorage], outputs: Mapping[str, HostStorage]) -> AdapterBinding:
+        """Bind storage to the mutable inputs, and to those outputs that the caller provides storage for."""
+
+    @abstractmethod
+    def run(self, feeds: Mapping[str, HostStorage]) -> Mapping[str, OutputValue]:
+        """Run without a binding: every input is an ordinary one. Returns every graph output by name."""
+
+    @abstractmethod
+    def unload(self) -> None:
+        """End the session. Storage is unmapped after it, so nothing may hold on to it."""
+
+
+class Adapter(ABC):
+    """A runtime under test.
+
+    Args:
+        options: what ``--runtime-option KEY=VALUE`` said.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.options = options
+
+    @abstractmethod
+    def describe(self) -> Description:
+        """Who is under test, and what it can do."""
+
+    @abstractmethod
+    def load(self, model: bytes, initializers: Mapping[str, HostStorage]) -> AdapterSession:
+        """Load a serialized model. ``initializers`` has caller's storage for some of its initializers."""

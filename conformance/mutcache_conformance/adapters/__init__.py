@@ -1,0 +1,45 @@
+"""Runtimes that ``--runtime`` knows by name, and how any ``--runtime`` becomes a command."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+from typing import Final
+
+#: Registered runtimes: name -> ``module:Class`` of the adapter.
+REGISTERED: Final = {
+    "reference": "mutcache_conformance.adapters.reference:ReferenceAdapter",
+}
+_TARGET: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+class UnknownRuntime(ValueError):  # noqa: N818 - it says what is unknown
+    """``--runtime`` names nothing that can be started."""
+
+
+def command_of(runtime: str) -> list[str]:
+    """The command line that starts the child for ``--runtime``.
+
+    Args:
+        runtime: a registered name, ``module:Class``, or ``cmd:`` and a command line.
+
+    Raises:
+        UnknownRuntime: it is none of them, or the command does not exist.
+    """
+    if runtime.startswith("cmd:"):
+        try:
+            command = shlex.split(runtime.removeprefix("cmd:"))
+        except ValueError as error:
+            raise UnknownRuntime(f"--runtime {runtime!r}: {error}") from None
+        if not command or shutil.which(command[0]) is None:
+            raise UnknownRuntime(f"--runtime {runtime!r}: there is no command {command[0] if command else ''!r}")
+        return command
+    target = REGISTERED.get(runtime, runtime)
+    if not _TARGET.fullmatch(target):
+        raise UnknownRuntime(
+            f"--runtime {runtime!r} is not known: give one of {', '.join(REGISTERED)}, "
+            "a Python adapter as module:Class, or an executable as cmd:COMMAND"
+        )
+    return [sys.executable, "-m", "mutcache_conformance.host", target]

@@ -1,0 +1,164 @@
+"""A conformance case: a model, the storages of its values, and a script of steps with their expected outcomes.
+
+A case is data. It holds no code and no expected bytes: what memory must look like after a step is computed by
+the oracle from the model and the bytes before the step. Everything here is immutable and has a JSON form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from mutcache.requirements import Phase, Profile, Req
+
+#: The phases that a harness can tell apart from outside; decoding, checking and planning are all loading.
+LOAD: Final = frozenset({Phase.DECODE, Phase.CHECK, Phase.PLAN})
+BIND: Final = frozenset({Phase.BIND})
+RUN: Final = frozenset({Phase.RUN})
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Bytes that the harness lends to the runtime.
+
+    Attributes:
+        name: the storage's name in the script.
+        dtype: element type, a TensorProto.DataType number.
+        shape: the dimensions; a scalar is ``()``.
+        content: initial bytes of the elements in row-major order, whatever ``strides`` says; None is zeros,
+            never written, so that a storage of many gigabytes costs nothing.
+        strides: bytes per step of each dimension; None is row-major without gaps.
+        writable: False passes a read-only descriptor and says so.
+        alignment: bytes; the range starts at a multiple of it, plus ``misalignment``.
+        misalignment: bytes by which the start is moved off its alignment.
+        origin: ``caller``, or ``initializer:NAME`` when it holds an initializer of a loaded model.
+        within: name of another storage whose memory it lies in, or "" for memory of its own.
+        offset: with ``within``: first byte, relative to the start of that storage; may be negative.
+    """
+
+    name: str
+    dtype: int
+    shape: tuple[int, ...]
+    content: bytes | None = None
+    strides: tuple[int, ...] | None = None
+    writable: bool = True
+    alignment: int = 64
+    misalignment: int = 0
+    origin: str = "caller"
+    within: str = ""
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """What a step must do: succeed (no phases), or be refused in one of ``rejected_in``."""
+
+    rejected_in: frozenset[Phase] = frozenset()
+
+    @property
+    def is_rejection(self) -> bool:
+        """Whether the step must be refused."""
+        return bool(self.rejected_in)
+
+
+ACCEPT: Final = Expect()
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Load a model into a session. ``initializers`` maps initializer names to storages that hold their values."""
+
+    session: str
+    model: str = "model"
+    initializers: Mapping[str, str] = field(default_factory=dict)
+    expect: Expect = ACCEPT
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Bind storages to the mutable inputs of a session, and optionally to its outputs, until released."""
+
+    session: str
+    binding: str
+    mutable: Mapping[str, str]
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    expect: Expect = ACCEPT
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run a binding, or with ``binding`` "" the session without one. ``feeds`` maps ordinary inputs to storages.
+
+    After an accepted run the harness compares every output and every mutable storage with the oracle, the
+    address of each aliased output with the address of its root, and every other byte with the snapshot.
+    """
+
+    session: str
+    feeds: Mapping[str, str]
+    binding: str = ""
+    expect: Expect = ACCEPT
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """End a binding and its lease."""
+
+    binding: str
+    expect: Expect = ACCEPT
+
+
+@dataclass(frozen=True, slots=True)
+class Unload:
+    """End a session."""
+
+    session: str
+    expect: Expect = ACCEPT
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """The caller writes the elements of storage ``source`` to ``storage``; the runtime is not told."""
+
+    storage: str
+    source: str
+    expect: Expect = ACCEPT
+
+
+#: What the runtime is asked to do.
+Request = Load | Bind | Run | Release | Unload
+Step = Request | Write
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case.
+
+    Attributes:
+        id: ``area-NNN/what``, for example ``dense-003/overflow-by-one``: stable across nonces, never reused.
+        requirements: what the case shows, most specific first.
+        profile: the profile it counts for.
+        title: one sentence for reports.
+        models: serialized models by name (usually one, ``model``).
+        storages: everything the script names.
+        script: the steps, in order.
+        twin: for a negative case the id of the valid case one field away, which must pass in the same run.
+        needs: capabilities without which the case is unsupported, for example ``dtype:FLOAT8E4M3FN``.
+        required: whether the case stands in the mustpass list (cases of optional dtypes do not).
+    """
+
+    id: str
+    requirements: tuple[Req, ...]
+    profile: Profile
+    title: str
+    models: Mapping[str, bytes]
+    storages: tuple[Storage, ...]
+    script: tuple[Step, ...]
+    twin: str = ""
+    needs: frozenset[str] = frozenset()
+    required: bool = True
+
+    @property
+    def is_negative(self) -> bool:
+        """Whether some step must be refused."""
+        return any(step.expect.is_rejection for step in self.script)

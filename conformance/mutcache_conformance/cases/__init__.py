@@ -1,0 +1,43 @@
+"""The cases, made from a nonce."""
+
+from __future__ import annotations
+
+import functools
+from typing import Final
+
+from mutcache_conformance.case import Case
+from mutcache_conformance.cases import (
+    access,
+    alias,
+    bind,
+    bind_lease,
+    bind_overlap,
+    dense,
+    dense_axes,
+    dense_large,
+    dense_types,
+    plan,
+    proto,
+    shape,
+)
+from mutcache_conformance.cases.draw import PUBLIC
+
+#: The modules of each area; the areas are in the order of the specification's chapters.
+AREAS: Final = {
+    "proto": (proto,),
+    "alias": (alias,),
+    "access": (access,),
+    "shape": (shape,),
+    "plan": (plan,),
+    "bind": (bind, bind_overlap, bind_lease),
+    "dense": (dense, dense_types, dense_axes, dense_large),
+}
+
+
+@functools.cache
+def generate(nonce: int = PUBLIC) -> tuple[Case, ...]:
+    """Every case, always in the same order and with the same bytes for the same ``nonce``.
+
+    The nonce chooses names, positions and contents; ids, requirements and outcomes do not depend on it.
+    """
+    return tuple(case for area in AREAS.values() for module in area for case in module.cases(nonce))

@@ -1,0 +1,358 @@
+"""The child process that hosts the runtime: started, spoken to, watched, and ended by the harness.
+
+Nothing here waits without a limit, and nothing that the child does reaches the harness but its answers, its end, and
+its two output streams, which are kept as logs.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import itertools
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+from mutcache_conformance.adapter import Description
+from mutcache_conformance.memory import MemoryFile
+from mutcache_conformance.protocol import (
+    SOCKET_VARIABLE,
+    VERSION,
+    Channel,
+    ChannelClosed,
+    Message,
+    ProtocolError,
+)
+from mutcache_conformance.schema import SchemaError, validate
+
+#: Bytes of each output stream that are kept; the rest is read and dropped, so that no child fills a disk.
+LOG_BYTES: Final = 1 << 20
+#: Seconds between looks at whether the process still lives, while no answer comes.
+_PULSE: Final = 0.1
+#: Seconds for the process to end once it has been told to, or once its socket is closed.
+_GRACE: Final = 2.0
+_COMMON_ANSWERS: Final = frozenset({"rejected", "unsupported", "not-applicable", "error"})
+
+
+class ChildGone(Exception):  # noqa: N818 - an outcome, not a fault of the harness
+    """The process has ended, or hung up.
+
+    Attributes:
+        signal: the signal that ended it, as ``SIGSEGV``, or "".
+    """
+
+    def __init__(self, message: str, signal_name: str = "") -> None:
+        super().__init__(message)
+        self.signal = signal_name
+
+
+class ChildTimeout(Exception):  # noqa: N818 - an outcome, not a fault of the harness
+    """No answer came in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The last answer to a request. ``kind`` is ok, done, rejected, unsupported, not-applicable or error."""
+
+    kind: str
+    body: Mapping[str, Any]
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the operation was performed."""
+        return self.kind in ("ok", "done")
+
+    def __str__(self) -> str:
+        if self.kind == "rejected":
+            requirement = f"{self.body['requirement']}: " if self.body.get("requirement") else ""
+            return f"rejected in phase {self.body['phase']} ({requirement}{self.body['message']})"
+        return ": ".join([self.kind, *(str(self.body[key]) for key in ("what", "message") if key in self.body)])
+
+
+class Child:
+    """One process that hosts the runtime under test.
+
+    Args:
+        command: the command line.
+        log: stem of the log files: ``.stdout.txt`` and ``.stderr.txt`` are appended; written only if anything comes.
+
+    Attributes:
+        log_name: the last part of that stem.
+    """
+
+    def __init__(self, command: Sequence[str], *, log: Path) -> None:
+        self._ids = itertools.count(1)
+        self._names = itertools.count(1)
+        self._pending: dict[int, str] = {}
+        self._answers: dict[int, Answer] = {}
+        self._started: set[int] = set()
+        self._ended = False
+        self.log_name = log.name
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._channel = Channel(ours)
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=[theirs.fileno()],
+                env=_environment(theirs.fileno(), is_our_python=command[0] == sys.executable),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._channel.close()
+            raise ChildGone(f"cannot start {command[0]!r}: {error.strerror}") from error
+        finally:
+            theirs.close()
+        self._logs = [
+            _Log(self._process.stdout, log.with_name(f"{log.name}.stdout.txt")),
+            _Log(self._process.stderr, log.with_name(f"{log.name}.stderr.txt")),
+        ]
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._process.poll() is None
+
+    def new_name(self, prefix: str) -> str:
+        """A name that says nothing about the case: s1, b2, ..."""
+        return f"{prefix}{next(self._names)}"
+
+    def describe(self, options: Mapping[str, str], *, timeout: float) -> Description:
+        """Who is under test.
+
+        Raises:
+            ChildGone, ChildTimeout: it does not answer.
+            ProtocolError: it answers something else, an error for example.
+        """
+        answer = self.call("describe", timeout=timeout, protocol=VERSION, options=dict(options))
+        if not answer.succeeded:
+            raise ProtocolError(f"it answered describe with {answer}")
+        if answer.body["protocol"] != VERSION:
+            raise ProtocolError(f"it speaks version {answer.body['protocol']} of the protocol, not {VERSION}")
+        body = answer.body
+        return Description(
+            runtime=body["runtime"]["name"],
+            runtime_version=body["runtime"]["version"],
+            adapter=body["adapter"]["name"],
+            adapter_version=body["adapter"]["version"],
+            capabilities=frozenset(body["capabilities"]),
+            alignment=body["alignment"],
+            concurrent_runs=body["concurrent_runs"],
+            checks=tuple(body["checks"]),
+        )
+
+    def call(self, operation: str, *, timeout: float, files: Sequence[MemoryFile] = (), **fields: Any) -> Answer:
+        """Send a request and wait for its last answer; raises as ``send`` and ``wait`` do."""
+        return self.wait(self.send(operation, timeout=timeout, files=files, **fields), timeout=timeout)
+
+    def send(self, operation: str, *, timeout: float, files: Sequence[MemoryFile] = (), **fields: Any) -> int:
+        """Send a request and return its number.
+
+        Raises:
+            ChildGone: the child has ended.
+            ChildTimeout: it does not read.
+        """
+        number = next(self._ids)
+        request: Message = {"id": number, "op": operation, **fields}
+        if operation in ("load", "bind", "run", "read"):
+            request["files"] = [
+                {"file": file.name, "nbytes": str(file.nbytes), "writable": file.writable} for file in files
+            ]
+        validate(request, "protocol", f"request-{operation}")
+        self._pending[number] = operation
+        try:
+            self._channel.send(request, [file.descriptor for file in files], timeout=timeout)
+        except TimeoutError:
+            raise ChildTimeout(f"it did not read the {operation} request within {timeout:g} s") from None
+        except ChannelClosed:
+            raise self._gone() from None
+        return number
+
+    def has_started(self, number: int, *, timeout: float) -> bool:
+        """Whether a run is under way, or over, after at most ``timeout`` seconds; raises as ``wait`` does."""
+        deadline = time.monotonic() + timeout
+        while number not in self._started and number not in self._answers:
+            if not self._receive(deadline):
+                return False
+        return True
+
+    def wait(self, number: int, *, timeout: float) -> Answer:
+        """The last answer to a request.
+
+        Raises:
+            ChildGone: the child ended first.
+            ChildTimeout: none came in time.
+            ProtocolError: what came is no answer to any open request.
+        """
+        deadline = time.monotonic() + timeout
+        while number not in self._answers:
+            if not self._receive(deadline):
+                raise ChildTimeout(f"no answer to {self._pending[number]} within {timeout:g} s")
+        return self._answers.pop(number)
+
+    def _receive(self, deadline: float) -> bool:
+        """Take one answer in; False when the deadline has passed."""
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                message = self._channel.receive(timeout=max(0.0, min(left, _PULSE)))
+            except ChannelClosed:
+                raise self._gone() from None
+            if message is not None:
+                self._take(message)
+                return True
+            if left <= 0:
+                return False
+            if not self.is_alive and self._channel_is_dry():
+                raise self._gone()
+
+    def _channel_is_dry(self) -> bool:
+        """Whether nothing is left to read; the process is dead, but one of its own children may hold the socket."""
+        try:
+            message = self._channel.receive(timeout=0)
+        except ChannelClosed:
+            return True
+        if message is not None:
+            self._take(message)
+        return message is None
+
+    def _take(self, message: Message) -> None:
+        number = message.get("id")
+        if not isinstance(number, int) or number not in self._pending:
+            raise ProtocolError(f"an answer to no open request: {str(message)[:200]}")
+        operation, kind = self._pending[number], str(message.get("answer"))
+        try:
+            validate(message, "protocol", _definition(operation, kind))
+        except SchemaError as error:
+            raise ProtocolError(f"the answer to {operation} does not follow the schema: {error}") from None
+        if kind == "started":
+            if number in self._started:
+                raise ProtocolError("a run was answered 'started' twice")
+            self._started.add(number)
+            return
+        self._started.discard(number)
+        del self._pending[number]
+        self._answers[number] = Answer(kind, message)
+
+    def _gone(self) -> ChildGone:
+        """How the process ended. A process that only hung up is ended here."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE)
+        status = self._process.poll()
+        self.kill()
+        if status is None:
+            return ChildGone("it closed its socket")
+        last = self.last_words()
+        words = f"; its last words: {last}" if last else ""
+        if status < 0:
+            name = _signal_name(-status)
+            return ChildGone(f"it was ended by {name}{words}", name)
+        return ChildGone(f"it exited with status {status}{words}")
+
+    def last_words(self) -> str:
+        """The last line on stderr, or ""."""
+        return self._logs[1].last_line()
+
+    def stop(self, *, timeout: float = _GRACE) -> None:
+        """End the process, politely first."""
+        if self.is_alive:
+            with contextlib.suppress(ChildGone, ChildTimeout, ProtocolError):
+                self.call("stop", timeout=timeout)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(timeout)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the process and all others of its process group, whatever state they are in."""
+        if self._ended:  # by now the number may belong to another process
+            return
+        self._ended = True
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._channel.close()
+        for log in self._logs:
+            log.close()
+
+
+def _definition(operation: str, kind: str) -> str:
+    if kind in _COMMON_ANSWERS:
+        return f"answer-{kind}"
+    if operation == "run":
+        return "answer-run-started" if kind == "started" else "answer-run-done"
+    return f"answer-{operation}-ok" if operation in ("describe", "bind") else "answer-ok"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _environment(descriptor: int, *, is_our_python: bool) -> dict[str, str]:
+    """The child's environment: ours and the socket; for our own host also our import path, which pytest changes."""
+    environment = {**os.environ, SOCKET_VARIABLE: str(descriptor)}
+    if is_our_python:
+        installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+        path = [entry for entry in sys.path if entry and entry not in installed and Path(entry).is_dir()]
+        environment["PYTHONPATH"] = os.pathsep.join(path)
+    return environment
+
+
+class _Log:
+    """Reads a stream to its end in a thread of its own, and keeps the beginning and the last line."""
+
+    def __init__(self, stream: IO[bytes] | None, path: Path) -> None:
+        assert stream is not None  # every stream of the child is a pipe
+        self._stream = stream
+        self._path = path
+        self._tail: collections.deque[bytes] = collections.deque(maxlen=2)
+        self._thread = threading.Thread(target=self._drain, daemon=True)
+        self._thread.start()
+
+    def _drain(self) -> None:
+        kept = dropped = 0
+        file: IO[bytes] | None = None
+        with contextlib.suppress(OSError, ValueError):  # the stream is closed under the thread when the child is ended
+            while data := os.read(self._stream.fileno(), 1 << 16):
+                self._tail.append(data[-4096:])
+                if file is None:
+                    self._path.parent.mkdir(parents=True, exist_ok=True)
+                    file = self._path.open("ab")
+                file.write(data[: LOG_BYTES - kept])
+                file.flush()
+                dropped += max(0, len(data) - (LOG_BYTES - kept))
+                kept = min(LOG_BYTES, kept + len(data))
+        if file is not None:
+            if dropped:
+                file.write(f"\n[{dropped} bytes more were dropped]\n".encode())
+            file.close()
+
+    def last_line(self) -> str:
+        self._thread.join(_GRACE / 10)
+        lines = b"".join(self._tail).decode(errors="replace").split("\n")
+        text = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return re.sub(r"[^\x20-\x7e]", "?", text)[:200]
+
+    def close(self) -> None:
+        self._thread.join(_GRACE)
+        if not self._thread.is_alive():
+            self._stream.close()

@@ -1,0 +1,143 @@
+"""What the harness saw: one record per step, one observation per thing looked at.
+
+Evidence holds only what is the same in every run of a deterministic runtime (no addresses, no times), so that its
+digest can be compared between runs and a verdict can be computed again from it.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+
+class Basis(enum.StrEnum):
+    """Who saw it: the harness itself, or the adapter, whose word is taken for it."""
+
+    OBSERVED = "observed"
+    REPORTED = "reported"
+
+
+class Kind(enum.StrEnum):
+    """What was looked at."""
+
+    #: The bytes of a storage that the step may write.
+    CONTENTS = "contents"
+    #: Every other byte: other storages, gaps between strides, guard bytes.
+    UNTOUCHED = "untouched"
+    #: The address of an output against that of the storage bound for it.
+    ADDRESS = "address"
+    #: A byte of the storage changed from outside, seen through the output.
+    POKE = "poke"
+    #: Type, shape and bytes of an output, as the adapter reads them.
+    OUTPUT = "output"
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One comparison. ``expected`` and ``found`` are digests or short texts, equal exactly when it holds."""
+
+    kind: Kind
+    subject: str
+    expected: str
+    found: str
+    basis: Basis = Basis.OBSERVED
+
+    @property
+    def holds(self) -> bool:
+        """Whether what was found is what was expected."""
+        return self.expected == self.found
+
+    def to_json(self) -> dict[str, str]:
+        """The observation as it stands in report.json."""
+        return {
+            "kind": self.kind.value,
+            "subject": self.subject,
+            "expected": self.expected,
+            "found": self.found,
+            "basis": self.basis.value,
+        }
+
+
+@dataclass(slots=True)
+class StepRecord:
+    """One step of a script.
+
+    Attributes:
+        index: its place in the script.
+        operation: load, bind, run, release or unload.
+        allowed: phases in which a refusal is right; empty when the step must succeed.
+        answer: what the child answered (ok, rejected, ...), or crash, timeout, garbage, skipped.
+        phase: the phase that a rejection named, or "".
+        requirement: the requirement that a rejection named, or "".
+        observations: what was compared after the answer.
+    """
+
+    index: int
+    operation: str
+    allowed: tuple[str, ...] = ()
+    answer: str = ""
+    phase: str = ""
+    requirement: str = ""
+    observations: list[Observation] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as it stands in report.json."""
+        return {
+            "index": self.index,
+            "operation": self.operation,
+            "allowed": list(self.allowed),
+            "answer": self.answer,
+            "phase": self.phase,
+            "requirement": self.requirement,
+            "observations": [observation.to_json() for observation in self.observations],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The record that ``to_json`` wrote."""
+        return cls(
+            index=data["index"],
+            operation=data["operation"],
+            allowed=tuple(data["allowed"]),
+            answer=data["answer"],
+            phase=data["phase"],
+            requirement=data["requirement"],
+            observations=[
+                Observation(Kind(item["kind"]), item["subject"], item["expected"], item["found"], Basis(item["basis"]))
+                for item in data["observations"]
+            ],
+        )
+
+
+@dataclass(slots=True)
+class Evidence:
+    """The records of one case, in the order of its script."""
+
+    steps: list[StepRecord] = field(default_factory=list)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The evidence as it stands in report.json."""
+        return [step.to_json() for step in self.steps]
+
+    @classmethod
+    def from_json(cls, data: Iterable[Mapping[str, Any]]) -> Self:
+        """The evidence that ``to_json`` wrote."""
+        return cls([StepRecord.from_json(step) for step in data])
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON."""
+        return hashlib.sha256(canonical_json(self.to_json())).hexdigest()
+
+
+def canonical_json(value: Any) -> bytes:
+    """The one serialization of a JSON value that digests are computed of: sorted keys, no spaces, UTF-8."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def digest_of(data: bytes | memoryview) -> str:
+    """A short digest of some bytes for an observation; 64 bits tell two contents apart in a report."""
+    return hashlib.sha256(data).hexdigest()[:16]

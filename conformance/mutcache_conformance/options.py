@@ -1,0 +1,123 @@
+"""The command line of the suite. Wrong usage ends the run with exit status 2."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NoReturn
+
+import pytest
+
+#: Exit status for wrong usage, and for a runtime that cannot be started.
+USAGE: Final = 2
+STEP_TIMEOUT: Final = 30.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says."""
+
+    runtime: str
+    is_explicit: bool
+    nonce: int
+    folder: Path
+    step_timeout: float
+    adapter_options: Mapping[str, str]
+    profiles: tuple[str, ...]
+    shard: tuple[int, int]
+    selection: str
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare the options."""
+    group = parser.getgroup("conformance", "conformance of runtimes of mutable execution caches")
+    group.addoption(
+        "--runtime",
+        metavar="R",
+        help="runtime under test: a registered name (default: reference), a Python adapter as module:Class, "
+        "or an executable that speaks the protocol as cmd:COMMAND",
+    )
+    group.addoption("--runtime-option", metavar="KEY=VALUE", action="append", default=[], help="told to the adapter")
+    group.addoption("--nonce", metavar="N", default="0", help="draw names, values and positions from N (default: 0)")
+    group.addoption("--profile", metavar="P", action="append", default=[], help="claim this profile only (repeatable)")
+    group.addoption("--shard", metavar="K/N", default="1/1", help="run the K-th of N parts; gives no verdict")
+    group.addoption(
+        "--step-timeout", metavar="S", default=str(STEP_TIMEOUT), help=f"seconds per step (default: {STEP_TIMEOUT:g})"
+    )
+    group.addoption(
+        "--report-dir",
+        metavar="DIR",
+        help="folder of the report (default: conformance-report, or its subfolder partial for a selection of cases)",
+    )
+
+
+def read_options(config: pytest.Config) -> Options:
+    """The options, checked."""
+    option = config.option
+    runtime = option.runtime
+    if runtime is not None:
+        from mutcache_conformance.adapters import UnknownRuntime, command_of
+
+        try:
+            command_of(runtime)
+        except UnknownRuntime as error:
+            refuse(str(error))
+    if not re.fullmatch(r"\d{1,18}", option.nonce):
+        refuse(f"--nonce {option.nonce!r} is not a number from 0 on")
+    shard = re.fullmatch(r"([1-9]\d{0,5})/([1-9]\d{0,5})", option.shard)
+    if shard is None or int(shard[1]) > int(shard[2]):
+        refuse(f"--shard {option.shard!r} is not K/N with K from 1 to N")
+    if not re.fullmatch(r"\d{1,6}(\.\d+)?", option.step_timeout) or not float(option.step_timeout):
+        refuse(f"--step-timeout {option.step_timeout!r} is not a number of seconds")
+    pairs = [pair.partition("=") for pair in option.runtime_option]
+    if not all(key and equals for key, equals, _ in pairs):
+        refuse(f"--runtime-option {option.runtime_option[-1]!r} is not KEY=VALUE")
+    if option.profile:
+        from mutcache_conformance import mustpass
+
+        known = [profile.value for profile in mustpass.profiles()]
+        unknown = sorted(set(option.profile) - set(known))
+        if unknown:
+            refuse(f"--profile {unknown[0]!r} is not known; there are cases for {', '.join(known)}")
+    selection = _selection(config)
+    folder = option.report_dir or ("conformance-report/partial" if selection else "conformance-report")
+    return Options(
+        runtime=runtime or "reference",
+        is_explicit=runtime is not None,
+        nonce=int(option.nonce),
+        folder=config.invocation_params.dir / folder,
+        step_timeout=float(option.step_timeout),
+        adapter_options={key: value for key, _, value in pairs},
+        profiles=tuple(option.profile),
+        shard=(int(shard[1]), int(shard[2])),
+        selection=selection,
+    )
+
+
+def refuse(message: str) -> NoReturn:
+    """End the run: it is asked for something that cannot be."""
+    pytest.exit(message, returncode=USAGE)
+
+
+def _selection(config: pytest.Config) -> str:
+    """How the user restricted the cases, or ""."""
+    option = config.option
+    for name, value in (
+        ("-k", option.keyword),
+        ("-m", option.markexpr),
+        ("--deselect", option.deselect),
+        ("--shard", option.shard if option.shard != "1/1" else ""),
+        ("--last-failed", getattr(option, "lf", False)),
+        ("--stepwise", getattr(option, "stepwise", False)),
+        ("--maxfail", option.maxfail),
+    ):
+        if value:
+            return name if value is True else f"{name} {value}"
+    named = [argument for argument in config.args if "::" in argument or _is_suite_module(argument)]
+    return " ".join(named)
+
+
+def _is_suite_module(argument: str) -> bool:
+    return argument.endswith(".py") or argument.startswith("mutcache_conformance.suite.")

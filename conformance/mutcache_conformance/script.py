@@ -1,0 +1,374 @@
+"""Plays the script of a case against a child, step by step.
+
+The child never learns what is expected of a step. A refusal is judged by the operation that gave it; what a runtime
+catches earlier than the step that must be refused is right too, when the step's phases say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from mutcache.requirements import Phase
+from mutcache_conformance.case import LOAD, Bind, Case, Load, Release, Request, Run, Step, Storage, Unload, Write
+from mutcache_conformance.child import Answer, Child, ChildGone, ChildTimeout
+from mutcache_conformance.evidence import Evidence, StepRecord
+from mutcache_conformance.forms import check_mapping, files_of, form_of, forms_of
+from mutcache_conformance.memory import HarnessError, Memory, Placement
+from mutcache_conformance.observe import Observer, RunView
+from mutcache_conformance.oracle import Contents, OracleRefusal, OracleResult, run_model
+from mutcache_conformance.protocol import ProtocolError
+from mutcache_conformance.status import CaseEnded, Status
+
+_UINT8: Final = 2
+#: The phases that a refusal of each operation may name. What a run binds as ordinary inputs, it binds when it runs.
+_PHASES: Final[Mapping[type[Step], frozenset[Phase]]] = {
+    Load: LOAD,
+    Bind: frozenset({Phase.BIND}),
+    Run: frozenset({Phase.BIND, Phase.RUN}),
+    Release: frozenset({Phase.BIND, Phase.RUN}),
+    Unload: frozenset({*LOAD, Phase.BIND}),
+}
+#: The phases that lie ahead of a session once an operation has succeeded.
+_AHEAD: Final[Mapping[type[Step], frozenset[Phase]]] = {
+    Load: frozenset({Phase.BIND, Phase.RUN}),
+    Bind: frozenset({Phase.RUN}),
+}
+_Item = TypeVar("_Item")
+
+
+@dataclass(slots=True)
+class _Session:
+    """A session as the script knows it."""
+
+    name: str
+    model: bytes
+    initializers: Mapping[str, Placement]
+    is_loaded: bool = True
+    #: Phases in which a refusal must still come that a step allowed but did not get.
+    owed: frozenset[Phase] = frozenset()
+
+
+@dataclass(slots=True)
+class _Binding:
+    """What is bound when a run starts; a run without a binding has bound nothing."""
+
+    name: str = ""
+    session: str = ""
+    mutable: Mapping[str, Placement] = field(default_factory=dict)
+    outputs: Mapping[str, Placement] = field(default_factory=dict)
+    addresses: Mapping[str, int] = field(default_factory=dict)
+    is_bound: bool = True
+
+    def read_only(self) -> list[str]:
+        """Storages that the runtime could not write, though it took them as if it could."""
+        places = [*self.mutable.values(), *self.outputs.values()]
+        return [place.storage.name for place in places if not place.file.writable]
+
+
+class ScriptRun:
+    """One play of a script.
+
+    Args:
+        case: the case.
+        child: the child, described already.
+        memory: the case's storages in memory.
+        step_timeout: seconds for each answer.
+
+    Attributes:
+        evidence: what was seen so far.
+        phase_observed: the operation that refused first, or "".
+        observer: what the memory holds and must hold.
+    """
+
+    def __init__(self, case: Case, child: Child, memory: Memory, *, step_timeout: float) -> None:
+        self.case = case
+        self.evidence = Evidence()
+        self.phase_observed = ""
+        self.observer = Observer(memory)
+        self._child = child
+        self._timeout = step_timeout
+        #: None once the load or bind was rightly refused.
+        self._sessions: dict[str, _Session | None] = {}
+        self._bindings: dict[str, _Binding | None] = {}
+        self._run_number = 0
+
+    def play(self) -> None:
+        """Play every step, and end what the script leaves open; returns if all is as it must be.
+
+        Raises:
+            CaseEnded: it is not.
+            ChildGone, ChildTimeout, ProtocolError: the child did not live up to the protocol.
+            HarnessError: the case cannot be played.
+        """
+        for index, step in enumerate(self.case.script):
+            is_moot = self._is_moot(step)
+            allowed = frozenset[Phase]() if is_moot else self._allowed(index, step)
+            record = StepRecord(index, type(step).__name__.lower(), tuple(sorted(phase.value for phase in allowed)))
+            self.evidence.steps.append(record)
+            if is_moot:
+                record.answer = "skipped"
+                if isinstance(step, Bind):
+                    self._bindings[step.binding] = None
+                continue
+            if isinstance(step, Write):
+                record.answer = "ok"
+                places = self.observer.memory.placements
+                self.observer.copy_elements(_known(places, step.storage), _known(places, step.source))
+                continue
+            try:
+                self._step(step, record, allowed)
+            except ChildGone as gone:
+                record.answer = "crash"
+                self._judge_crash(step, gone)
+                raise
+            except (ChildTimeout, ProtocolError) as end:
+                record.answer = "timeout" if isinstance(end, ChildTimeout) else "garbage"
+                raise
+        for name, session in self._sessions.items():
+            if session is not None and session.owed:
+                raise CaseEnded(
+                    Status.FAIL, f"session {name!r} was not refused; it must be, in phase {_words(session.owed)}"
+                )
+        self._clean_up()
+
+    # Which refusals are right
+
+    def _is_moot(self, step: Step) -> bool:
+        """Whether the step needs a session or a binding that was rightly refused."""
+        if isinstance(step, Load | Write):
+            return False
+        if isinstance(step, Release | Run) and step.binding and self._bindings.get(step.binding, step) is None:
+            return True
+        return not isinstance(step, Release) and self._sessions.get(step.session, step) is None
+
+    def _allowed(self, index: int, step: Step) -> frozenset[Phase]:
+        """The phases in which this step may be refused.
+
+        Those of the step itself, those that an earlier step left open, and those of later steps that need this one: a
+        run whose overflow is known when the model is loaded may be refused there.
+        """
+        allowed = step.expect.rejected_in | self._owed(step)
+        for later in self.case.script[index + 1 :]:
+            if isinstance(step, Load):
+                needs = isinstance(later, Bind | Run) and later.session == step.session
+            else:
+                needs = isinstance(step, Bind) and isinstance(later, Run) and later.binding == step.binding
+            if needs:
+                allowed |= later.expect.rejected_in & _PHASES[type(step)]
+        return allowed
+
+    def _owed(self, step: Step) -> frozenset[Phase]:
+        session = self._sessions.get(step.session) if isinstance(step, Bind | Run) else None
+        return frozenset() if session is None else session.owed
+
+    # Steps
+
+    def _step(self, step: Request, record: StepRecord, allowed: frozenset[Phase]) -> None:
+        answer = self._send(step)
+        record.answer = answer.kind
+        if answer.kind == "rejected":
+            self._after_rejection(step, record, allowed, answer)
+        elif answer.succeeded:
+            self._after_success(step, record, answer)
+        elif answer.kind == "unsupported":
+            raise CaseEnded(Status.UNSUPPORTED, answer.body["what"])
+        elif answer.kind == "not-applicable":
+            raise CaseEnded(Status.NOT_APPLICABLE, answer.body["what"])
+        else:
+            raise CaseEnded(Status.FAIL, f"{_title(record)} was answered with {answer}")
+
+    def _send(self, step: Request) -> Answer:
+        match step:
+            case Load():
+                return self._load(step)
+            case Bind():
+                return self._bind(step)
+            case Run():
+                return self._run(step)
+            case Release():
+                return self._call("release", binding=_known(self._bindings, step.binding).name)
+            case Unload():
+                return self._call("unload", session=_known(self._sessions, step.session).name)
+
+    def _call(self, operation: str, places: Iterable[Placement] = (), **fields: object) -> Answer:
+        return self._child.call(operation, timeout=self._timeout, files=files_of(places), **fields)
+
+    def _load(self, step: Load) -> Answer:
+        model = self.case.models[step.model]
+        session = _Session(self._child.new_name("s"), model, self._places(step.initializers))
+        with Memory([Storage("model", _UINT8, (len(model),), model, writable=False)]) as memory:
+            answer = self._call(
+                "load",
+                [*memory.placements.values(), *session.initializers.values()],
+                session=session.name,
+                model=form_of(memory.placements["model"]),
+                initializers=forms_of(session.initializers),
+            )
+        if answer.succeeded:
+            self._sessions[step.session] = session
+        return answer
+
+    def _bind(self, step: Bind) -> Answer:
+        mutable, outputs = self._places(step.mutable), self._places(step.outputs)
+        name = self._child.new_name("b")
+        # Known before the answer, so that a crash can be told from a write to read-only storage.
+        binding = self._bindings[step.binding] = _Binding(name, step.session, mutable, outputs)
+        answer = self._call(
+            "bind",
+            [*mutable.values(), *outputs.values()],
+            session=_known(self._sessions, step.session).name,
+            binding=name,
+            mutable=forms_of(mutable),
+            outputs=forms_of(outputs),
+        )
+        if answer.succeeded:
+            binding.addresses = {value: int(address) for value, address in answer.body["addresses"].items()}
+            check_mapping({**mutable, **outputs}, binding.addresses)
+        return answer
+
+    def _run(self, step: Run) -> Answer:
+        feeds = self._places(step.feeds)
+        self._run_number = self._child.send(
+            "run",
+            timeout=self._timeout,
+            session=_known(self._sessions, step.session).name,
+            binding=self._bound(step).name,
+            feeds=forms_of(feeds),
+            files=files_of(feeds.values()),
+        )
+        return self._child.wait(self._run_number, timeout=self._timeout)
+
+    # What came of them
+
+    def _after_rejection(self, step: Request, record: StepRecord, allowed: frozenset[Phase], answer: Answer) -> None:
+        record.phase, record.requirement = answer.body["phase"], answer.body.get("requirement") or ""
+        self.phase_observed = self.phase_observed or record.operation
+        named = LOAD if record.phase == "load" else frozenset({Phase(record.phase)})
+        if not named & _PHASES[type(step)]:
+            raise CaseEnded(Status.FAIL, f"{_title(record)} was {answer}, which is not the phase of the operation")
+        if not allowed & _PHASES[type(step)]:
+            right = f"a refusal is right only in phase {_words(allowed)}" if allowed else "it must succeed"
+            raise CaseEnded(Status.FAIL, f"{_title(record)} was {answer}; {right}")
+        if isinstance(step, Run):
+            self.observer.expect_prefix(record, self._bound(step).mutable, self._histories(step))
+        self.observer.check_untouched(record, f"after the refusal of {_title(record)},")
+        if isinstance(step, Load):
+            self._sessions[step.session] = None
+        elif isinstance(step, Bind):
+            self._bindings[step.binding] = None
+        if isinstance(step, Bind | Run):
+            _known(self._sessions, step.session).owed = frozenset()
+
+    def _after_success(self, step: Request, record: StepRecord, answer: Answer) -> None:
+        demanded = step.expect.rejected_in | self._owed(step)
+        ahead = demanded & _AHEAD.get(type(step), frozenset())
+        if demanded and not ahead:
+            raise CaseEnded(Status.FAIL, f"{_title(record)} succeeded; it must be refused in phase {_words(demanded)}")
+        if isinstance(step, Load | Bind):
+            _known(self._sessions, step.session).owed = ahead
+        when = f"after {_title(record)},"
+        if isinstance(step, Run):
+            self.observer.check_run(record, self._expected(step, record), self._view(step, answer), when)
+            return
+        if isinstance(step, Release):
+            _known(self._bindings, step.binding).is_bound = False
+        elif isinstance(step, Unload):
+            _known(self._sessions, step.session).is_loaded = False
+        self.observer.check_untouched(record, when)
+
+    def _judge_crash(self, step: Request, gone: ChildGone) -> None:
+        """A write to memory that is mapped read-only ends a native runtime: that is a verdict, and no accident."""
+        bound = self._bindings.get(step.binding) if isinstance(step, Bind | Run) and step.binding else None
+        read_only = bound.read_only() if bound is not None else []
+        if gone.signal in ("SIGSEGV", "SIGBUS") and read_only:
+            raise CaseEnded(
+                Status.FAIL, f"read-only storage {read_only[0]!r} was accepted and written to ({gone.signal})"
+            ) from gone
+
+    # What a run must leave behind
+
+    def _bound(self, step: Run) -> _Binding:
+        return _known(self._bindings, step.binding) if step.binding else _Binding()
+
+    def _oracle(self, step: Run) -> OracleResult:
+        session = _known(self._sessions, step.session)
+        places = {**session.initializers, **self._places(step.feeds), **self._bound(step).mutable}
+        return run_model(session.model, {name: self.observer.elements(place) for name, place in places.items()})
+
+    def _histories(self, step: Run) -> Mapping[str, tuple[Contents, ...]]:
+        """What a refused run may leave in each class: any prefix of its updates."""
+        try:
+            self._oracle(step)
+        except OracleRefusal as refusal:
+            return refusal.classes
+        except Exception:
+            return {}  # inputs that no operator takes end the oracle anyhow; then nothing may have changed
+        return {}
+
+    def _expected(self, step: Run, record: StepRecord) -> OracleResult:
+        try:
+            return self._oracle(step)
+        except OracleRefusal as refusal:
+            raise HarnessError(
+                f"the case wants {_title(record)} to succeed, the oracle refuses it: {refusal}"
+            ) from None
+
+    def _view(self, step: Run, answer: Answer) -> RunView:
+        bound = self._bound(step)
+        return RunView(answer.body["outputs"], bound.mutable, bound.outputs, bound.addresses, self._read)
+
+    def _read(self, output: str, offset: int, nbytes: int) -> bytes:
+        with Memory([Storage("into", _UINT8, (nbytes,))]) as memory:
+            into = memory.placements["into"]
+            answer = self._call(
+                "read",
+                [into],
+                run=self._run_number,
+                output=output,
+                offset=str(offset),
+                nbytes=str(nbytes),
+                into=form_of(into),
+            )
+            if not answer.succeeded:
+                raise CaseEnded(Status.FAIL, f"reading output {output!r} was answered with {answer}")
+            return into.file.bytes[into.offset : into.end].tobytes()
+
+    # The end
+
+    def _clean_up(self) -> None:
+        """Release and unload what is left open, so that the child can play another case."""
+        for binding in self._bindings.values():
+            session = self._sessions.get(binding.session) if binding is not None else None
+            if binding is not None and binding.is_bound and session is not None and session.is_loaded:
+                self._close("release", binding=binding.name)
+        for session in self._sessions.values():
+            if session is not None and session.is_loaded:
+                self._close("unload", session=session.name)
+
+    def _close(self, operation: str, **fields: object) -> None:
+        answer = self._call(operation, (), **fields)
+        if not answer.succeeded:
+            raise CaseEnded(Status.FAIL, f"after the last step, {operation} was answered with {answer}")
+
+    def _places(self, names: Mapping[str, str]) -> dict[str, Placement]:
+        return {value: _known(self.observer.memory.placements, storage) for value, storage in names.items()}
+
+
+def _known(items: Mapping[str, _Item | None] | Mapping[str, _Item], name: str) -> _Item:
+    item = items.get(name)
+    if item is None:
+        raise HarnessError(f"the script names {name!r}, which there is not")
+    return item
+
+
+def _title(record: StepRecord) -> str:
+    """A step in messages, counted from 1."""
+    return f"step {record.index + 1} ({record.operation})"
+
+
+def _words(phases: Iterable[Phase]) -> str:
+    """Phases as a person tells them apart from outside."""
+    names = {"load" if phase in LOAD else phase.value for phase in phases}
+    return " or ".join(name for name in ("load", "bind", "run") if name in names)

@@ -1,0 +1,205 @@
+"""The conformance part of a pytest run: what it was asked for, what became of each case, and the report."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from mutcache_conformance.options import STEP_TIMEOUT, USAGE, Options, refuse
+
+if TYPE_CHECKING:
+    from mutcache.requirements import Profile
+    from mutcache_conformance.adapter import Description
+    from mutcache_conformance.case import Case
+    from mutcache_conformance.report import Run
+    from mutcache_conformance.runner import Runner
+    from mutcache_conformance.status import CaseResult
+
+#: The modules whose tests are the suite.
+SUITE: Final = Path(__file__).resolve().parent / "suite"
+#: The fixture that their tests take, and the marker that each of their cases has.
+FIXTURE: Final = "conformance_case"
+MARKER: Final = "conformance"
+#: Name of the attribute of pytest's reports that carries what became of a case.
+ATTACHMENT: Final = "mutcache_conformance"
+_PLUGIN: Final = "mutcache_conformance.plugin"
+
+
+class Suite:
+    """The conformance part of one pytest process, and a plugin of its own.
+
+    Under xdist the workers run the cases, and the controller collects their results and writes the report.
+    """
+
+    def __init__(self, config: pytest.Config, options: Options) -> None:
+        self.config = config
+        self.options = options
+        self.results: dict[str, CaseResult] = {}
+        self.about: Description | None = None
+        self.unavailable = ""
+        self.run: Run | None = None
+        self._runner: Runner | None = None
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether this process works for another one that writes the report."""
+        return hasattr(self.config, "workerinput")
+
+    def profiles(self) -> tuple[Profile, ...]:
+        """The claimed profiles."""
+        from mutcache_conformance import mustpass
+
+        return tuple(
+            profile
+            for profile in mustpass.profiles()
+            if not self.options.profiles or profile.value in self.options.profiles
+        )
+
+    def all_cases(self) -> tuple[Case, ...]:
+        """Every case of the nonce."""
+        from mutcache_conformance.cases import generate
+
+        return generate(self.options.nonce)
+
+    def cases_of(self, area: str) -> list[Case]:
+        """The cases of an area that this run is asked for."""
+        index, count = self.options.shard
+        profiles = self.options.profiles
+        return [
+            case
+            for number, case in enumerate(self.all_cases())
+            if case.id.partition("-")[0] == area
+            and number % count == index - 1
+            and (not profiles or case.profile.value in profiles)
+        ]
+
+    def runner(self) -> Runner:
+        """The runner of this process."""
+        from mutcache_conformance.adapters import command_of
+        from mutcache_conformance.runner import Configuration, Runner
+
+        if self._runner is None:
+            configuration = Configuration(
+                command=command_of(self.options.runtime),
+                folder=self.options.folder,
+                options=self.options.adapter_options,
+                step_timeout=self.options.step_timeout,
+                worker=os.environ.get("PYTEST_XDIST_WORKER", "main"),
+            )
+            self._runner = Runner(configuration, {case.id: case for case in self.all_cases()})
+        return self._runner
+
+    def try_runtime(self) -> None:
+        """End the whole run if the runtime cannot be started."""
+        from mutcache_conformance.runner import RuntimeUnavailable
+
+        try:
+            self.runner().describe()
+        except RuntimeUnavailable as error:
+            refuse(f"runtime {self.options.runtime!r} is unavailable: {error}")
+
+    def rerun_command(self, item: pytest.Item) -> str:
+        """The command that runs one case again, in the folder in which this run was started."""
+        options = self.options
+        name = item.nodeid.partition("::")[2]
+        words = ["pytest"]
+        if _PLUGIN not in self.config.getini("addopts"):
+            words += ["-p", _PLUGIN]
+        if item.path.parent == SUITE:
+            words += ["--pyargs", f"mutcache_conformance.suite.{item.path.stem}::{name}"]
+        else:
+            words.append(f"{os.path.relpath(item.path, self.config.invocation_params.dir)}::{name}")
+        words.append(f"--runtime={options.runtime}")
+        if options.nonce:
+            words.append(f"--nonce={options.nonce}")
+        if options.step_timeout != STEP_TIMEOUT:
+            words.append(f"--step-timeout={options.step_timeout:g}")
+        words += [f"--runtime-option={key}={value}" for key, value in options.adapter_options.items()]
+        return shlex.join(words)
+
+    def attachment(self, item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException] | None) -> dict[str, Any]:
+        """What a case came to, in JSON types."""
+        from mutcache_conformance.runner import RuntimeUnavailable
+
+        if excinfo is not None and excinfo.errisinstance(RuntimeUnavailable):
+            return {"unavailable": str(excinfo.value)}
+        result = item.stash.get(RESULT_KEY, None)
+        if result is None:
+            case: Case = item.callspec.params[FIXTURE]  # type: ignore[attr-defined]  # as every parametrized item has
+            why = f"{excinfo.typename}: {excinfo.value}" if excinfo else "the test ended without running its case"
+            result = self.runner().harness_error(case, why)
+        return {"result": result.to_json(), "about": self.runner().describe().to_json()}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take in what a case came to."""
+        attached = vars(report).get(ATTACHMENT)
+        if attached is None:
+            return
+        if "unavailable" in attached:
+            self.unavailable = attached["unavailable"]
+            return
+        from mutcache_conformance.adapter import Description
+        from mutcache_conformance.status import CaseResult
+
+        result = CaseResult.from_json(attached["result"])
+        self.results[result.case] = result
+        self.about = Description.from_json(attached["about"])
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """End the child; in the process that reports, write the report and set the exit status."""
+        if self._runner is not None:
+            self._runner.close()
+        if self.is_worker or session.config.option.collectonly:
+            return
+        if self.unavailable or (self.options.is_explicit and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = USAGE
+        elif self.results:
+            self._write_report()
+            if session.exitstatus == pytest.ExitCode.OK and self.run is not None and not self.run.succeeded:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """The score."""
+        if self.unavailable:
+            terminalreporter.section("conformance")
+            terminalreporter.line(f"runtime {self.options.runtime!r} is unavailable: {self.unavailable}", red=True)
+        if self.run is not None:
+            from mutcache_conformance import summary
+
+            writer = terminalreporter._tw  # pytest has no public way to its width
+            folder = os.path.relpath(self.options.folder, self.config.invocation_params.dir)
+            terminalreporter.section("conformance")
+            writer.write(summary.render(self.run, folder, width=writer.fullwidth, color=writer.hasmarkup))
+
+    def _write_report(self) -> None:
+        from mutcache_conformance import report
+        from mutcache_conformance.runner import RESTARTS
+
+        options = self.options
+        self.run = report.Run(
+            runtime=options.runtime,
+            about=self.about,
+            cases=self.all_cases(),
+            results=self.results,
+            profiles=self.profiles(),
+            selection=options.selection,
+            configuration={
+                "argv": [str(argument) for argument in self.config.invocation_params.args],
+                "nonce": options.nonce,
+                "step_timeout": options.step_timeout,
+                "restarts": RESTARTS,
+                "options": dict(options.adapter_options),
+                "shard": "/".join(map(str, options.shard)),
+                "workers": max(1, len(getattr(self.config.option, "tx", None) or [])),
+            },
+        )
+        report.write(self.run, options.folder)
+
+
+SUITE_KEY: Final = pytest.StashKey[Suite]()
+RESULT_KEY: Final = pytest.StashKey["CaseResult"]()

@@ -1,0 +1,124 @@
+"""Statuses of a case, and what a case ends with."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mutcache.requirements import Profile, Req
+from mutcache_conformance.evidence import Evidence
+
+
+class Status(enum.StrEnum):
+    """What became of a case. Only ``PASS`` counts for a claim."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    CRASH = "crash"
+    TIMEOUT = "timeout"
+    UNSUPPORTED = "unsupported"
+    NOT_APPLICABLE = "not-applicable"
+    WAIVED = "waived"
+    HARNESS_ERROR = "harness-error"
+    NOT_RUN = "not-run"
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether pytest shows the case as failed; the others but ``PASS`` are shown as skipped."""
+        return self in _FAILURES
+
+
+_FAILURES: Final = frozenset({Status.FAIL, Status.CRASH, Status.TIMEOUT, Status.HARNESS_ERROR})
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """The outcome of one case.
+
+    Attributes:
+        case: the case's id.
+        profile: the profile it counts for.
+        requirements: what it shows, most specific first.
+        status: what became of it.
+        reason: why it did not pass, readable without the harness's code; "" for a pass.
+        phase_expected: the phases in which the first refusal of the script is right; empty for a positive case.
+        phase_observed: the operation that refused first (load, bind or run), or "".
+        evidence: what was observed, step by step.
+        duration: seconds, the valid twin not included.
+        attempts: how often the case was started; more than 1 when the runtime was already gone before the first step.
+        case_sha256: digest of the case's canonical bytes.
+        log: stem of the child's log files in the report folder.
+        failure: folder of the saved case in the report folder, or "".
+        rerun: the command that runs this one case again.
+    """
+
+    case: str
+    profile: Profile
+    requirements: tuple[Req, ...]
+    status: Status
+    reason: str = ""
+    phase_expected: tuple[str, ...] = ()
+    phase_observed: str = ""
+    evidence: Evidence = field(default_factory=Evidence)
+    duration: float = 0.0
+    attempts: int = 1
+    case_sha256: str = ""
+    log: str = ""
+    failure: str = ""
+    rerun: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as it stands in report.json."""
+        return {
+            "case": self.case,
+            "profile": self.profile.value,
+            "requirements": [requirement.value for requirement in self.requirements],
+            "status": self.status.value,
+            "reason": self.reason,
+            "phase_expected": list(self.phase_expected),
+            "phase_observed": self.phase_observed,
+            "duration": round(self.duration, 6),
+            "attempts": self.attempts,
+            "case_sha256": self.case_sha256,
+            "log": self.log,
+            "failure": self.failure,
+            "rerun": self.rerun,
+            "evidence_sha256": self.evidence.digest(),
+            "evidence": self.evidence.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CaseResult:
+        """The result that ``to_json`` wrote."""
+        return cls(
+            case=data["case"],
+            profile=Profile(data["profile"]),
+            requirements=tuple(Req(requirement) for requirement in data["requirements"]),
+            status=Status(data["status"]),
+            reason=data["reason"],
+            phase_expected=tuple(data["phase_expected"]),
+            phase_observed=data["phase_observed"],
+            evidence=Evidence.from_json(data["evidence"]),
+            duration=data["duration"],
+            attempts=data["attempts"],
+            case_sha256=data["case_sha256"],
+            log=data["log"],
+            failure=data["failure"],
+            rerun=data["rerun"],
+        )
+
+
+class CaseEnded(Exception):  # noqa: N818 - an outcome, not a fault of the harness
+    """A case is decided before its script is over: it did not pass.
+
+    Args:
+        status: what became of it.
+        reason: why, in a sentence or two.
+    """
+
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason

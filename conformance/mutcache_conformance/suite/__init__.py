@@ -1,0 +1,1 @@
+"""The conformance suite, one module per area; ``pytest conformance`` collects them through one-line files."""

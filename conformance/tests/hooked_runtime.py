@@ -1,0 +1,150 @@
+"""The reference with a hook at every step, for runtimes that do one thing otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from mutcache.model import DOMAIN
+from mutcache.proto import parse, serialize
+from mutcache.proto.onnx_ml import ModelProto, NodeProto
+from mutcache_conformance.adapter import (
+    AdapterBinding,
+    AdapterSession,
+    Description,
+    HostStorage,
+    OutputValue,
+    Rejected,
+)
+from mutcache_conformance.adapters.reference import ReferenceAdapter
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Storages = Mapping[str, HostStorage]
+Outputs = Mapping[str, OutputValue]
+
+
+class Sound(ReferenceAdapter):
+    """The reference with a hook at every step, and no fault."""
+
+    def describe(self) -> Description:
+        """The reference under this class's name."""
+        return replace(super().describe(), runtime=type(self).__name__, adapter=type(self).__module__)
+
+    def load(self, model: bytes, initializers: Storages) -> AdapterSession:
+        """Load what ``on_load`` makes of the model."""
+        proto = self.on_load(parse(model))
+        return HookedSession(self, proto, super().load(serialize(proto), initializers))
+
+    def on_load(self, model: ModelProto) -> ModelProto:
+        """The model that is loaded in place of ``model``."""
+        return model
+
+    def on_bind(self, session: HookedSession, mutable: Storages, outputs: Storages) -> HookedBinding:
+        """A binding."""
+        return HookedBinding(self, session.model, mutable, session.inner.bind(mutable, outputs))
+
+    def on_run(self, binding: HookedBinding, feeds: Storages) -> Outputs:
+        """A run of a binding."""
+        return binding.inner.run(feeds)
+
+    def on_release(self, binding: HookedBinding) -> None:
+        """The release of a binding."""
+        binding.inner.release()
+
+    def on_unbound_run(self, session: HookedSession, feeds: Storages) -> Outputs:
+        """A run without a binding."""
+        return session.inner.run(feeds)
+
+
+class HookedSession(AdapterSession):
+    """A session of the reference that asks its adapter first."""
+
+    def __init__(self, adapter: Sound, model: ModelProto, inner: AdapterSession) -> None:
+        self.adapter = adapter
+        self.model = model
+        self.inner = inner
+
+    def bind(self, mutable: Storages, outputs: Storages) -> AdapterBinding:
+        return self.adapter.on_bind(self, mutable, outputs)
+
+    def run(self, feeds: Storages) -> Outputs:
+        return self.adapter.on_unbound_run(self, feeds)
+
+    def unload(self) -> None:
+        self.inner.unload()
+
+
+class HookedBinding(AdapterBinding):
+    """A binding of the reference that asks its adapter first.
+
+    Attributes:
+        mutable: the storage that the caller bound.
+        inner: the binding of the reference, perhaps to other storage.
+        private: memory of the runtime's own, by value name.
+        has_failed: whether a run was refused.
+    """
+
+    def __init__(self, adapter: Sound, model: ModelProto, mutable: Storages, inner: AdapterBinding) -> None:
+        self.adapter = adapter
+        self.model = model
+        self.mutable = mutable
+        self.inner = inner
+        self.private: dict[str, Array] = {}
+        self.has_failed = False
+
+    @property
+    def node(self) -> NodeProto:
+        """The first update of the model."""
+        return next(node for node in self.model.graph.node if node.domain == DOMAIN)
+
+    @property
+    def cache(self) -> Array:
+        """The caller's storage for the first cache."""
+        return self.mutable[self.node.input[0]].array()
+
+    def run(self, feeds: Storages) -> Outputs:
+        try:
+            return self.adapter.on_run(self, feeds)
+        except Rejected:
+            self.has_failed = True
+            raise
+
+    def release(self) -> None:
+        self.adapter.on_release(self)
+
+    def moved(self, feeds: Storages, change: Callable[[int, int, int], int]) -> Storages:
+        """Feeds with another position for the first update: ``change`` of position, length and capacity.
+
+        Nothing changes when the position is no scalar feed, or the update has attributes.
+        """
+        _, values, position = self.node.input
+        if self.node.attribute or not {values, position} <= feeds.keys() or feeds[position].shape:
+            return feeds
+        old = int(feeds[position].array())
+        new = np.array(change(old, feeds[values].shape[-2], self.cache.shape[-2]), np.int64)
+        return {**feeds, position: self.elsewhere(feeds[position], new)}
+
+    def elsewhere(self, storage: HostStorage, array: Array) -> HostStorage:
+        """The storage, with memory of the runtime's own."""
+        self.private[storage.name] = array
+        return lying_in(storage, array)
+
+
+def bind_copies(
+    session: HookedSession, mutable: Storages, outputs: Storages, choose: Callable[[HostStorage], bool]
+) -> HookedBinding:
+    """A binding in which the chosen storage is replaced by copies."""
+    copies = {name: storage.array().copy() for name, storage in mutable.items() if choose(storage)}
+    used = {name: lying_in(storage, copies[name]) if name in copies else storage for name, storage in mutable.items()}
+    binding = HookedBinding(session.adapter, session.model, mutable, session.inner.bind(used, outputs))
+    binding.private.update(copies)
+    return binding
+
+
+def lying_in(storage: HostStorage, array: Array) -> HostStorage:
+    """The storage, with the memory of a writable array."""
+    strides, address = array.strides, array.ctypes.data
+    return replace(storage, address=address, nbytes=array.nbytes, strides=strides, writable=True)

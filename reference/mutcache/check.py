@@ -1,0 +1,107 @@
+"""The checker: every rule, then stock onnx on the projection; all findings, then at most one error."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mutcache.alias import analyze
+from mutcache.decode import decode
+from mutcache.diagnostics import Diagnostic, Location, Severity
+from mutcache.errors import CheckError
+from mutcache.external import resolve_external_data
+from mutcache.model import DOMAIN, DOMAIN_VERSION, Model
+from mutcache.projection import inference_error, project
+from mutcache.proto import load
+from mutcache.proto.onnx_ml import ModelProto
+from mutcache.rules import RULES, Context
+from mutcache.shapes import ShapesContext
+
+#: What can be checked: a parsed or decoded model, or the path of a file.
+Checkable = ModelProto | Model | str | os.PathLike[str]
+
+
+def check_model(model: Checkable, *, base: bool = True) -> list[Diagnostic]:
+    """Check a model against the specification, and its base against stock onnx.
+
+    Args:
+        model: the model, which is not modified, or a path; external data is looked for beside a file, and not at all
+            for a model in memory.
+        base: whether stock onnx takes part: without it the base model is taken to be sound, and types are known
+            only where they are declared.
+
+    Returns:
+        The findings that are no errors.
+
+    Raises:
+        CheckError: with all findings, if one is an error.
+        DecodeError: the file cannot be read, or the model has what protobuf cannot store.
+    """
+    findings = diagnose(model, base=base)
+    if any(finding.is_error for finding in findings):
+        raise CheckError(findings)
+    return findings
+
+
+def diagnose(model: Checkable, *, base: bool = True) -> list[Diagnostic]:
+    """All findings of :func:`check_model`, rules first, the base check last.
+
+    Raises:
+        DecodeError: the file cannot be read, or the model has what protobuf cannot store.
+    """
+    decoded = _read(model)
+    classes = analyze(decoded.graph, decoded.functions)
+    context = Context(decoded, classes, ShapesContext(decoded, classes, base=base))
+    findings = [*_unsupported(context)]
+    for rule in RULES.values():
+        findings.extend(rule(context))
+    if base:
+        findings.extend(_base_findings(context, findings))
+    return findings
+
+
+def _read(model: Checkable) -> Model:
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, ModelProto):
+        return decode(model)
+    decoded = decode(load(model, external_data=False))
+    resolve_external_data(decoded, Path(model).parent)
+    return decoded
+
+
+def _unsupported(context: Context) -> Iterator[Diagnostic]:
+    """What this version does not judge. It says so rather than reject a model that may be sound."""
+    version = context.model.opsets.get(DOMAIN, DOMAIN_VERSION)
+    if version != DOMAIN_VERSION:
+        yield Diagnostic(
+            None,
+            f"the model imports version {version} of {DOMAIN}, this checker knows version {DOMAIN_VERSION}",
+            hint=f"import version {DOMAIN_VERSION}",
+        )
+    for index in context.classes.opaque:
+        node = context.graph.nodes[index]
+        yield Diagnostic(
+            None,
+            f"node {node.label} aliases storage through a subgraph or function; this is not judged yet, "
+            "nor are the versions of the caches that it touches",
+            Location(context.graph.path, node.label),
+            severity=Severity.WARNING,
+        )
+
+
+def _base_findings(context: Context, findings: Sequence[Diagnostic]) -> Iterator[Diagnostic]:
+    shapes = context.shapes
+    message = shapes.structure_error or shapes.inference_error
+    if shapes.inference_error and any(finding.is_error for finding in findings):
+        # What the rules have rejected, stock inference need not reject again: it judges the rest of the model.
+        rejected = {finding.where.node for finding in findings if finding.is_error}
+        omitted = [
+            index
+            for index in context.graph.marked
+            if context.graph.nodes[index].is_cache_update and context.graph.nodes[index].label in rejected
+        ]
+        message, _ = inference_error(project(context.model, shapes.overrides(), omitted), frozenset())
+    if message:
+        yield Diagnostic(None, message, hint="stock onnx rejects the model, its mutable caches apart")

@@ -1,0 +1,223 @@
+"""Ordinary inputs of a run: what a caller may supply, checked against the model's declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import onnx
+
+from mutcache.errors import RunError
+from mutcache.model import Dim, SequenceType, TensorType, Value
+from mutcache.requirements import Req
+from mutcache.storage import Array, dtype_of, match_dims, owner_of, show_dims, storage_of
+
+_STRING: Final = onnx.TensorProto.STRING
+
+
+class Input:
+    """One ordinary graph input.
+
+    Attributes:
+        name: its name.
+        is_tensor: whether it is a tensor; sequences, maps and optional values are containers of tensors.
+        dtype: the declared element type of a tensor.
+        dims: the declared dimensions of a tensor, None when unknown.
+        optional: whether an initializer provides a default.
+    """
+
+    __slots__ = ("_is_string", "_type", "dims", "dtype", "is_tensor", "name", "optional")
+
+    def __init__(self, value: Value, *, optional: bool) -> None:
+        self.name = value.name
+        self.optional = optional
+        self._type = value.type
+        tensor = value.type if isinstance(value.type, TensorType) else None
+        self.is_tensor = tensor is not None
+        self.dtype = dtype_of(tensor.elem_type) if tensor else np.dtype(object)
+        self.dims: tuple[Dim, ...] | None = tensor.dims if tensor else None
+        self._is_string = tensor is not None and tensor.elem_type == _STRING
+
+    def coerce(self, value: object) -> Any:
+        """What the kernels get for ``value``; a plain number becomes a scalar of the declared type if that is exact.
+
+        Raises:
+            RunError: ``value`` is not what the model declares.
+        """
+        if not self.is_tensor:
+            return self._coerce_container(value)
+        if isinstance(value, np.ndarray):
+            array = np.asarray(value)
+            if array.dtype == self.dtype:
+                return array
+            if self._is_string and array.dtype.kind in "UT":
+                return array.astype(object)
+            raise self._refuse(f"declared element type {self.dtype}, got {array.dtype}", "convert it")
+        if isinstance(value, (bool, int, float, complex, str, np.generic)) and not self.dims:
+            return self._coerce_scalar(value)
+        raise self._refuse(
+            f"declared {self.dtype}{'' if self.dims is None else show_dims(self.dims)}, got {type(value).__name__}",
+            "pass a numpy.ndarray",
+        )
+
+    def _coerce_scalar(self, value: object) -> Array:
+        scalar = value.item() if isinstance(value, np.generic) else value
+        try:
+            if type(scalar) is int and self.dtype.kind in "iu":
+                return np.array(scalar, self.dtype)  # exact, or an OverflowError
+            if isinstance(scalar, bool) == (self.dtype.kind == "b") and isinstance(scalar, str) == self._is_string:
+                with np.errstate(all="ignore"):
+                    array = np.array(scalar, self.dtype)
+                if array.item() == scalar or scalar != scalar:  # a NaN differs from itself
+                    return array
+        except (OverflowError, TypeError, ValueError):
+            pass  # out of range, or no number of this kind
+        raise self._refuse(f"{value!r} is no value of {self.dtype}", "pass a numpy array or scalar of that type")
+
+    def _coerce_container(self, value: object) -> Any:
+        if isinstance(self._type, SequenceType):
+            if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
+                raise self._refuse(f"declared a sequence, got {type(value).__name__}", "pass a list of arrays")
+            element = Input(Value(f"{self.name}[...]", self._type.element), optional=False)
+            return [element.coerce(item) for item in value]
+        return value  # maps and optional values are judged by the kernels that take them
+
+    def _refuse(self, problem: str, hint: str) -> RunError:
+        return RunError(f"input {self.name!r}: {problem}", hint=hint, input=self.name)
+
+
+class Feeds:
+    """Reads the feeds of one binding, run after run.
+
+    Args:
+        inputs: the ordinary inputs.
+        symbols: sizes of the symbolic dimensions that the bound storage fixes.
+        mutable: storage of the mutable inputs, by name.
+        buffers: storage that takes outputs, by name. Like mutable storage it is written to, so no feed may overlap it.
+        protect: inputs that kernels get as read-only views, since they are not ours to change.
+    """
+
+    def __init__(
+        self,
+        inputs: Iterable[Input],
+        symbols: Mapping[str, int],
+        mutable: Mapping[str, Array],
+        buffers: Mapping[str, Array],
+        protect: frozenset[str],
+    ) -> None:
+        inputs = tuple(inputs)
+        self._mutable = frozenset(mutable)
+        self._names = frozenset(declared.name for declared in inputs)
+        self._tensors = tuple(
+            (declared.name, declared.dtype, declared.name in protect, declared)
+            for declared in inputs
+            if declared.is_tensor
+        )
+        self._containers = tuple(declared for declared in inputs if not declared.is_tensor)
+        self._symbols = dict(symbols)
+        self._written = (*mutable.items(), *buffers.items())
+        # An array that owns its memory overlaps only itself and its views, so that most feeds need no comparison
+        # with what is written, provided that all of that is memory of arrays too.
+        owners = [owner_of(array) for _, array in self._written]
+        self._owners = None if any(owner is None for owner in owners) else frozenset(map(id, owners))
+        # The shapes of the last feeds that were found right: they seldom change.
+        self._shapes: list[tuple[int, ...] | None] | None = None
+
+    def read(self, feeds: Mapping[str, object], values: dict[str, Any]) -> None:
+        """Enter the feeds into ``values``.
+
+        Raises:
+            RunError: an input is missing, unknown, or not what the model declares; MC-BIND-001: it is a mutable one;
+                MC-BIND-004: it overlaps what the run writes to.
+        """
+        shapes: list[tuple[int, ...] | None] = []
+        owners = self._owners
+        used = 0
+        for name, dtype, protect, declared in self._tensors:
+            array: Any = feeds.get(name)
+            if type(array) is not np.ndarray or array.dtype != dtype:
+                if name not in feeds:
+                    self._require_optional(declared)
+                    shapes.append(None)
+                    continue
+                array = declared.coerce(array)
+            if array.base is not None or owners is None or id(array) in owners or not array.flags.owndata:
+                self._refuse_overlap(name, array)
+            values[name] = read_only(array) if protect else array
+            shapes.append(array.shape)
+            used += 1
+        for declared in self._containers:
+            if declared.name in feeds:
+                values[declared.name] = value = declared.coerce(feeds[declared.name])
+                for array in arrays_in(value):
+                    self._refuse_overlap(declared.name, array)
+                used += 1
+            else:
+                self._require_optional(declared)
+        if used != len(feeds):
+            self._refuse_unknown(feeds)
+        if shapes != self._shapes:
+            self._match(shapes)
+            self._shapes = shapes
+
+    def _match(self, shapes: Sequence[tuple[int, ...] | None]) -> None:
+        symbols = dict(self._symbols)
+        for (*_, declared), shape in zip(self._tensors, shapes, strict=True):
+            if shape is not None and (problem := match_dims(declared.dims, shape, symbols)):
+                raise RunError(
+                    f"input {declared.name!r}: {problem}",
+                    hint="one symbol has one size in all inputs of a run and its binding",
+                    input=declared.name,
+                    shape=shape,
+                )
+
+    def _require_optional(self, declared: Input) -> None:
+        if not declared.optional:
+            raise RunError(
+                f"input {declared.name!r} is missing",
+                hint=f"the run needs {', '.join(sorted(self._names))}",
+                input=declared.name,
+            )
+
+    def _refuse_unknown(self, feeds: Mapping[str, object]) -> None:
+        if mutable := [name for name in feeds if name in self._mutable]:
+            raise RunError(
+                f"{mutable[0]!r} is a mutable input and cannot be supplied as an ordinary value",
+                requirement=Req.MC_BIND_001,
+                hint="its storage is the array that was bound: leave it out of the feeds",
+            )
+        unknown = ", ".join(sorted(repr(name) for name in feeds if name not in self._names))
+        known = ", ".join(sorted(self._names)) or "none"
+        raise RunError(f"no ordinary input of the model is named {unknown}", hint=f"ordinary inputs: {known}")
+
+    def _refuse_overlap(self, name: str, array: Array) -> None:
+        for target, written in self._written:
+            if np.may_share_memory(array, written):
+                raise RunError(
+                    f"input {name!r} ({storage_of(array).byte_range}) overlaps {target!r} "
+                    f"({storage_of(written).byte_range}), which the run writes to",
+                    requirement=Req.MC_BIND_004,
+                    hint="copy the input out of that storage first",
+                    input=name,
+                    overlaps=target,
+                )
+
+
+def arrays_in(value: object) -> Iterator[Array]:
+    """The arrays of a tensor, a sequence, a map or an optional value."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from arrays_in(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from arrays_in(item)
+
+
+def read_only(array: Array) -> Array:
+    """A view of ``array`` that cannot be written through."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

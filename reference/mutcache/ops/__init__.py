@@ -1,0 +1,1 @@
+"""Kernels: the in-place operators of this specification, and the standard operators of onnx.reference."""

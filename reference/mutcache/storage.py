@@ -1,0 +1,370 @@
+"""Storage identity, and the exclusive leases of the storage that executions may modify.
+
+What depends on the kind of array stands here and nowhere else: a device array becomes a :class:`Storage`
+in :func:`storage_of`, and all rules below see only that.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from ctypes import c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx
+
+from mutcache.errors import BindError, MutcacheError
+from mutcache.model import Dim, TensorType
+from mutcache.requirements import Req
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_MAPPINGS: Final = Path("/proc/self/maps")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ByteRange:
+    """The bytes from ``start`` up to, not including, ``stop`` of one device's address space."""
+
+    device: str
+    start: int
+    stop: int
+
+    def overlaps(self, other: ByteRange) -> bool:
+        """Whether a byte belongs to both; an empty range overlaps nothing (MC-BIND-007)."""
+        return self.device == other.device and max(self.start, other.start) < min(self.stop, other.stop)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the range has no byte."""
+        return self.start == self.stop
+
+    @property
+    def end(self) -> tuple[str, int]:
+        """The end, comparable across devices."""
+        return self.device, self.stop
+
+    def __str__(self) -> str:
+        return f"bytes {self.start:#x}..{self.stop:#x} ({self.stop - self.start})"
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What is known of the memory behind an array.
+
+    Attributes:
+        address: address of the element with all indices 0.
+        nbytes: bytes of the elements; the extent of a strided array is ``byte_range``.
+        byte_range: from the lowest to the highest byte of any element.
+        dtype: element type.
+        shape: dimensions.
+        strides: bytes per step of each dimension.
+        contiguous: row-major without gaps.
+        writable: what the array says of itself; see also :func:`is_mapped_writable`.
+        device: address space, ``cpu`` for host memory.
+    """
+
+    address: int
+    nbytes: int
+    byte_range: ByteRange
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    contiguous: bool
+    writable: bool
+    device: str = "cpu"
+
+
+def storage_of(array: object) -> Storage:
+    """The storage of a NumPy array (or of a subclass: what counts is its memory).
+
+    Raises:
+        TypeError: ``array`` is no array that this package knows.
+    """
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"expected a numpy.ndarray, got {type(array).__name__}")
+    low, high = np.lib.array_utils.byte_bounds(array)
+    return Storage(
+        address=array.__array_interface__["data"][0],
+        nbytes=array.nbytes,
+        # NumPy gives an empty array the extent of one element.
+        byte_range=ByteRange("cpu", low, high if array.size else low),
+        dtype=array.dtype,
+        shape=array.shape,
+        strides=array.strides,
+        contiguous=array.flags.c_contiguous,
+        writable=array.flags.writeable,
+    )
+
+
+def address_reader(array: Array) -> Callable[[], int | None]:
+    """A function that says where the first element of ``array`` is now, for as long as the array lives.
+
+    ``__array_interface__`` builds a dictionary, which takes as long as a short update. The pointer that it reports
+    follows the header of the array object: NumPy's binary interface cannot move it, since C extensions have it
+    compiled in.
+    """
+    pointer = c_void_p.from_address(id(array) + object.__basicsize__)
+    address: int = array.__array_interface__["data"][0]
+    if pointer.value == address:
+        return lambda: pointer.value
+    return lambda: array.__array_interface__["data"][0]
+
+
+def owner_of(array: Array) -> Array | None:
+    """The array whose own allocation holds the elements of ``array``, or None if the memory is not an array's."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array if array.base is None and array.flags.owndata else None
+
+
+def is_mapped_writable(byte_range: ByteRange) -> bool:
+    """Whether the process may write every page of the range.
+
+    An array can claim to be writable over a read-only mapping, and the first write would kill the process. The
+    mappings of the process say what is true without touching a page. Where the system does not list them (anything
+    but Linux), the array's own flag is all there is.
+    """
+    if byte_range.is_empty or not _MAPPINGS.exists():
+        return True
+    reached = byte_range.start
+    with _MAPPINGS.open(encoding="utf-8", errors="replace") as mappings:
+        for line in mappings:  # ascending and disjoint
+            bounds, permissions = line.split(" ", 2)[:2]
+            low, high = (int(bound, 16) for bound in bounds.split("-"))
+            if high <= reached:
+                continue
+            if low > reached or "w" not in permissions:
+                return False
+            reached = high
+            if reached >= byte_range.stop:
+                return True
+    return False
+
+
+def dtype_of(elem_type: int) -> np.dtype[Any]:
+    """The NumPy element type of a TensorProto.DataType.
+
+    Raises:
+        MutcacheError: the number is none of ONNX's types.
+    """
+    try:
+        return onnx.helper.tensor_dtype_to_np_dtype(elem_type)
+    except KeyError:
+        raise MutcacheError(f"element type {elem_type} is none of ONNX's tensor types") from None
+
+
+def match_dims(dims: tuple[Dim, ...] | None, shape: tuple[int, ...], symbols: dict[str, int]) -> str:
+    """What is wrong with ``shape`` against declared dimensions, or "".
+
+    A symbol seen for the first time takes its size and is entered in ``symbols``.
+    """
+    if dims is None:
+        return ""
+    if len(dims) != len(shape):
+        return f"declared rank {len(dims)} {show_dims(dims)}, got rank {len(shape)} {show_dims(shape)}"
+    for axis, (dim, size) in enumerate(zip(dims, shape, strict=True)):
+        expected = symbols.setdefault(dim, size) if isinstance(dim, str) else dim
+        if expected is not None and expected != size:
+            known = f"{dim!r} is {expected}" if isinstance(dim, str) else f"declared {expected}"
+            return f"dimension {axis}: {known}, got {size} (declared {show_dims(dims)}, got {show_dims(shape)})"
+    return ""
+
+
+def show_dims(dims: Sequence[Dim]) -> str:
+    """Dimensions as messages print them: ``[2, batch, ?]``."""
+    return f"[{', '.join('?' if dim is None else str(dim) for dim in dims)}]"
+
+
+def check_writable_storage(name: str, array: object, declared: TensorType, symbols: dict[str, int]) -> Storage:
+    """The storage of ``array``, if a run may write to it as the value ``name``.
+
+    Args:
+        name: the value, for messages.
+        array: what the caller wants to bind.
+        declared: the value's declared type.
+        symbols: sizes of the symbolic dimensions known so far; new ones are entered.
+
+    Raises:
+        BindError: MC-BIND-007 (type, shape, layout, alignment) or MC-BIND-002 (read-only).
+    """
+
+    def refuse(problem: str, requirement: Req = Req.MC_BIND_007, hint: str = "", **values: object) -> BindError:
+        return BindError(f"storage of {name!r}: {problem}", requirement=requirement, hint=hint, value=name, **values)
+
+    try:
+        storage = storage_of(array)
+    except TypeError as error:
+        hint = "allocate an array of the declared type and shape; nothing is ever staged through a copy"
+        raise refuse(str(error), hint=hint) from None
+    dtype = dtype_of(declared.elem_type)
+    if storage.dtype != dtype:
+        raise refuse(
+            f"declared element type {dtype}, got {storage.dtype}",
+            hint="allocate the array with the declared element type",
+            declared=dtype,
+            got=storage.dtype,
+        )
+    if problem := match_dims(declared.dims, storage.shape, symbols):
+        raise refuse(problem, hint="allocate the array with the declared shape", got=storage.shape)
+    if not storage.contiguous:
+        raise refuse(
+            f"not contiguous row-major: strides {storage.strides} of shape {show_dims(storage.shape)}",
+            hint="bind the whole array, not a slice or a transposition of it",
+            strides=storage.strides,
+        )
+    if storage.nbytes and storage.address % dtype.alignment:
+        raise refuse(
+            f"address {storage.address:#x} is not a multiple of {dtype.alignment}, the alignment of {dtype}",
+            hint="start the array at an aligned byte of its buffer",
+            address=storage.address,
+            alignment=dtype.alignment,
+        )
+    if not storage.writable or not is_mapped_writable(storage.byte_range):
+        reason = "the array is read-only" if not storage.writable else f"{storage.byte_range} are mapped read-only"
+        raise refuse(reason, Req.MC_BIND_002, "bind storage that you own and may write to")
+    return storage
+
+
+class Use(enum.Enum):
+    """What a leased range is to its owner."""
+
+    MUTABLE = "mutable input"
+    OUTPUT = "output"
+    INITIALIZER = "initializer"
+
+    @property
+    def excluded(self) -> frozenset[Use]:
+        """The uses that others cannot make of the range meanwhile: outputs may share, and so may initializers."""
+        return frozenset(Use) if self is Use.MUTABLE else frozenset(Use) - {self}
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A byte range that something asks for or holds, and the name of the value."""
+
+    name: str
+    byte_range: ByteRange
+    use: Use
+
+    def __str__(self) -> str:
+        return f"{self.use.value} {self.name!r} ({self.byte_range})"
+
+
+def first_overlap(asked: Iterable[Claim], held: Iterable[Claim]) -> tuple[Claim, Claim] | None:
+    """A claim of each side that share a byte, or None.
+
+    One sweep in the order of the addresses: a range meets an earlier one of the other side exactly if it starts
+    before the furthest end so far.
+    """
+    furthest: list[Claim | None] = [None, None]
+    entries = [(claim, side) for side, claims in enumerate((asked, held)) for claim in claims]
+    for claim, side in sorted(entries, key=lambda entry: entry[0].byte_range):
+        if claim.byte_range.is_empty:
+            continue
+        other = furthest[1 - side]
+        if other is not None and other.byte_range.overlaps(claim.byte_range):
+            return (other, claim) if side else (claim, other)
+        mine = furthest[side]
+        if mine is None or mine.byte_range.end < claim.byte_range.end:
+            furthest[side] = claim
+    return None
+
+
+def first_overlap_within(claims: Iterable[Claim]) -> tuple[Claim, Claim] | None:
+    """Two of ``claims`` that share a byte, or None."""
+    furthest: Claim | None = None
+    for claim in sorted(claims, key=lambda claim: claim.byte_range):
+        if claim.byte_range.is_empty:
+            continue
+        if furthest is not None and furthest.byte_range.overlaps(claim.byte_range):
+            return furthest, claim
+        furthest = claim  # disjoint from all before it, so it also ends last
+    return None
+
+
+class Lease:
+    """Claims that are held until :meth:`release`, or until nobody refers to the lease any more."""
+
+    __slots__ = ("__weakref__", "_finalizer", "key")
+
+    def __init__(self, key: int, end: Callable[[int], None]) -> None:
+        self.key = key
+        self._finalizer = weakref.finalize(self, end, key)
+        self._finalizer.atexit = False
+
+    def release(self) -> None:
+        """Give the ranges back; a second call does nothing."""
+        self._finalizer()
+
+
+class LeaseTable:
+    """The claims held in this process. Every method may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._keys = itertools.count()
+        self._held: dict[int, tuple[Claim, ...]] = {}
+        # The garbage collector may end a lease in a thread that is inside this table: it must not wait for the lock.
+        self._ended: deque[int] = deque()
+
+    def acquire(self, claims: Iterable[Claim]) -> Lease:
+        """Lease all of ``claims``, or none.
+
+        Raises:
+            BindError: MC-BIND-004 (they overlap each other), MC-BIND-003 (an initializer), MC-BIND-005 (leased).
+        """
+        claims = tuple(claims)
+        written = [claim for claim in claims if claim.use is not Use.INITIALIZER]
+        if (pair := first_overlap_within(written)) is not None:
+            raise BindError(
+                f"{pair[0]} overlaps {pair[1]} of the same binding",
+                requirement=Req.MC_BIND_004,
+                hint="bind disjoint storage to each value",
+            )
+        with self._lock:
+            self._collect()
+            held = [claim for group in self._held.values() for claim in group]
+            for use in Use:
+                asked = [claim for claim in claims if claim.use is use]
+                excluded = use.excluded
+                _refuse(first_overlap(asked, [claim for claim in held if claim.use in excluded]) if asked else None)
+            key = next(self._keys)
+            self._held[key] = claims
+        return Lease(key, self._ended.append)
+
+    def held(self) -> Mapping[int, tuple[Claim, ...]]:
+        """The claims held now, by the key of their lease."""
+        with self._lock:
+            self._collect()
+            return dict(self._held)
+
+    def _collect(self) -> None:
+        """Forget the leases that ended. Needs the lock."""
+        while self._ended:
+            del self._held[self._ended.popleft()]
+
+
+def _refuse(pair: tuple[Claim, Claim] | None) -> None:
+    if pair is None:
+        return
+    asked, held = pair
+    is_initializer = Use.INITIALIZER in (asked.use, held.use)
+    raise BindError(
+        f"{asked} overlaps {held}, which a session holds",
+        requirement=Req.MC_BIND_003 if is_initializer else Req.MC_BIND_005,
+        hint="initializers are read-only: bind storage of your own" if is_initializer else "release that binding first",
+        asked=asked,
+        held=held,
+    )
+
+
+#: All leases of this process: a lease excludes other sessions, so there is one table.
+LEASES: Final = LeaseTable()
