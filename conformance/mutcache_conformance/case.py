@@ -92,11 +92,43 @@ class Run:
 
     After an accepted run the harness compares every output and every mutable storage with the oracle, the
     address of each aliased output with the address of its root, and every other byte with the snapshot.
+    A run that is made several ``times`` is one that changes nothing when it is made again; the harness compares
+    after the last time.
     """
 
     session: str
     feeds: Mapping[str, str]
     binding: str = ""
+    expect: Expect = ACCEPT
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Ask for a run, and go on while it is in flight, until ``Finish`` names it.
+
+    The next step follows when the first bytes of a storage that the run updates have changed, or, when another run of
+    the binding is in flight already, when the host has called the runtime. The case counts only if each request up to
+    its ``Finish`` is taken up, or answered, while the run is in flight. What storage of its binding holds in that time
+    is not looked at.
+    """
+
+    run: str
+    session: str
+    feeds: Mapping[str, str]
+    binding: str = ""
+    expect: Expect = ACCEPT
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Wait for a run that was started, and judge it as ``Run`` does. Runs of one binding end in the order of starts.
+
+    With ``may_be_refused`` a refusal is as right as success.
+    """
+
+    run: str
+    may_be_refused: bool = False
     expect: Expect = ACCEPT
 
 
@@ -126,8 +158,21 @@ class Write:
 
 
 #: What the runtime is asked to do.
-Request = Load | Bind | Run | Release | Unload
+Request = Load | Bind | Run | Start | Finish | Release | Unload
 Step = Request | Write
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """That the memory of the runtime is measured while the script is played, by a process that nothing else used.
+
+    The sessions of ``compare`` bind caches of different sizes, the smallest first, and do the same; what is done before
+    them warms the process up. Their memory from load to the last run must not depend on the size, and no run but the
+    first of each may take more than a fixed workspace; the very last one is made while it cannot have more.
+    Runs that are made several times must not take more the more they are.
+    """
+
+    compare: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +190,7 @@ class Case:
         twin: for a negative case the id of the valid case one field away, which must pass in the same run.
         needs: capabilities without which the case is unsupported, for example ``dtype:FLOAT8E4M3FN``.
         required: whether the case stands in the mustpass list (cases of optional dtypes do not).
+        measure: that memory is measured, or None.
     """
 
     id: str
@@ -157,6 +203,12 @@ class Case:
     twin: str = ""
     needs: frozenset[str] = frozenset()
     required: bool = True
+    measure: Measure | None = None
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether several things are asked of the runtime at once."""
+        return any(isinstance(step, Start) for step in self.script)
 
     @property
     def is_negative(self) -> bool:

@@ -13,7 +13,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from mutcache.requirements import Phase, Profile, Req
-from mutcache_conformance.case import Bind, Case, Expect, Load, Release, Run, Step, Storage, Unload, Write
+from mutcache_conformance.case import (
+    Bind,
+    Case,
+    Expect,
+    Finish,
+    Load,
+    Measure,
+    Release,
+    Run,
+    Start,
+    Step,
+    Storage,
+    Unload,
+    Write,
+)
 from mutcache_conformance.evidence import canonical_json
 
 FORMAT: Final = 1
@@ -21,6 +35,8 @@ _STEPS: Final[Mapping[str, type[Step]]] = {
     "load": Load,
     "bind": Bind,
     "run": Run,
+    "start": Start,
+    "finish": Finish,
     "release": Release,
     "unload": Unload,
     "write": Write,
@@ -38,6 +54,7 @@ def to_json(case: Case) -> dict[str, Any]:
         "twin": case.twin,
         "needs": sorted(case.needs),
         "required": case.required,
+        "measure": None if case.measure is None else {"compare": list(case.measure.compare)},
         "models": {name: sha256(model) for name, model in case.models.items()},
         "storages": [_storage_json(storage) for storage in case.storages],
         "script": [_step_json(step) for step in case.script],
@@ -81,6 +98,7 @@ def load(folder: Path) -> Case:
         twin=data["twin"],
         needs=frozenset(data["needs"]),
         required=data["required"],
+        measure=None if data["measure"] is None else Measure(tuple(data["measure"]["compare"])),
     )
 
 

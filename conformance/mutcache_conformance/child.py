@@ -9,21 +9,22 @@ from __future__ import annotations
 import collections
 import contextlib
 import itertools
+import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import sysconfig
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
+from mutcache_conformance import guard
 from mutcache_conformance.adapter import Description
+from mutcache_conformance.log import Log
 from mutcache_conformance.memory import MemoryFile
 from mutcache_conformance.protocol import (
     SOCKET_VARIABLE,
@@ -32,15 +33,20 @@ from mutcache_conformance.protocol import (
     ChannelClosed,
     Message,
     ProtocolError,
+    excerpt,
 )
 from mutcache_conformance.schema import SchemaError, validate
+from mutcache_conformance.wording import printable
 
-#: Bytes of each output stream that are kept; the rest is read and dropped, so that no child fills a disk.
-LOG_BYTES: Final = 1 << 20
 #: Seconds between looks at whether the process still lives, while no answer comes.
 _PULSE: Final = 0.1
 #: Seconds for the process to end once it has been told to, or once its socket is closed.
 _GRACE: Final = 2.0
+#: Seconds for the guard to start the process, and to end everything.
+_GUARD_TIMEOUT: Final = 20.0
+#: Messages of the conversation, and characters of each, that are kept for a failing case.
+_KEPT_MESSAGES: Final = 400
+_KEPT_CHARACTERS: Final = 20_000
 _COMMON_ANSWERS: Final = frozenset({"rejected", "unsupported", "not-applicable", "error"})
 
 
@@ -75,19 +81,24 @@ class Answer:
     def __str__(self) -> str:
         if self.kind == "rejected":
             requirement = f"{self.body['requirement']}: " if self.body.get("requirement") else ""
-            return f"rejected in phase {self.body['phase']} ({requirement}{self.body['message']})"
-        return ": ".join([self.kind, *(str(self.body[key]) for key in ("what", "message") if key in self.body)])
+            return f"rejected in phase {self.body['phase']} ({requirement}{printable(self.body['message'])})"
+        return ": ".join([self.kind, *(printable(self.body[key]) for key in ("what", "message") if key in self.body)])
 
 
 class Child:
-    """One process that hosts the runtime under test.
+    """One process that hosts the runtime under test, under a guard that ends it with the harness.
 
     Args:
         command: the command line.
         log: stem of the log files: ``.stdout.txt`` and ``.stderr.txt`` are appended; written only if anything comes.
 
+    Raises:
+        ChildGone: it cannot be started.
+
     Attributes:
-        log_name: the last part of that stem.
+        pid: the process's number.
+        log_name: the last part of ``log``.
+        conversation: the latest messages, as lines of ``> REQUEST`` and ``< ANSWER``.
     """
 
     def __init__(self, command: Sequence[str], *, log: Path) -> None:
@@ -98,37 +109,47 @@ class Child:
         self._started: set[int] = set()
         self._ended = False
         self.log_name = log.name
+        self.conversation: collections.deque[str] = collections.deque(maxlen=_KEPT_MESSAGES)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._control, controlled = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._channel = Channel(ours)
-        try:
-            self._process = subprocess.Popen(
-                command,
+        with theirs, controlled:
+            self._guard = subprocess.Popen(
+                # -I -S: no user's settings, no site-packages; half the time to start.
+                [sys.executable, "-I", "-S", guard.__file__, str(controlled.fileno()), str(theirs.fileno()), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), controlled.fileno()],
                 env=_environment(theirs.fileno(), is_our_python=command[0] == sys.executable),
                 start_new_session=True,
             )
-        except OSError as error:
-            self._channel.close()
-            raise ChildGone(f"cannot start {command[0]!r}: {error.strerror}") from error
-        finally:
-            theirs.close()
+        assert self._guard.stdout is not None  # both are pipes
+        assert self._guard.stderr is not None
         self._logs = [
-            _Log(self._process.stdout, log.with_name(f"{log.name}.stdout.txt")),
-            _Log(self._process.stderr, log.with_name(f"{log.name}.stderr.txt")),
+            Log(self._guard.stdout, log.with_name(f"{log.name}.stdout.txt")),
+            Log(self._guard.stderr, log.with_name(f"{log.name}.stderr.txt")),
         ]
+        try:
+            self.pid = self._started_pid(command[0])
+        except BaseException:
+            self.kill()
+            raise
 
-    @property
-    def pid(self) -> int:
-        """The process's number."""
-        return self._process.pid
+    def _started_pid(self, name: str) -> int:
+        self._control.settimeout(_GUARD_TIMEOUT)
+        with contextlib.suppress(TimeoutError):
+            word = self._control.makefile("r").readline().strip()
+            if word.startswith("!"):
+                raise ChildGone(f"cannot start {name!r}: {os.strerror(int(word[1:]))}")
+            if word:
+                return int(word)
+        raise ChildGone(f"cannot start {name!r}: its guard does not answer")
 
     @property
     def is_alive(self) -> bool:
         """Whether the process still runs."""
-        return self._process.poll() is None
+        return self._guard.poll() is None
 
     def new_name(self, prefix: str) -> str:
         """A name that says nothing about the case: s1, b2, ..."""
@@ -177,10 +198,11 @@ class Child:
             ]
         validate(request, "protocol", f"request-{operation}")
         self._pending[number] = operation
+        self._note(">", request)
         try:
             self._channel.send(request, [file.descriptor for file in files], timeout=timeout)
         except TimeoutError:
-            raise ChildTimeout(f"it did not read the {operation} request within {timeout:g} s") from None
+            raise ChildTimeout(f"it did not read the {operation} request within {timeout:.3g} s") from None
         except ChannelClosed:
             raise self._gone() from None
         return number
@@ -189,6 +211,14 @@ class Child:
         """Whether a run is under way, or over, after at most ``timeout`` seconds; raises as ``wait`` does."""
         deadline = time.monotonic() + timeout
         while number not in self._started and number not in self._answers:
+            if not self._receive(deadline):
+                return False
+        return True
+
+    def has_ended(self, number: int, *, timeout: float) -> bool:
+        """Whether a request has its last answer after at most ``timeout`` seconds; raises as ``wait`` does."""
+        deadline = time.monotonic() + timeout
+        while number not in self._answers:
             if not self._receive(deadline):
                 return False
         return True
@@ -204,7 +234,7 @@ class Child:
         deadline = time.monotonic() + timeout
         while number not in self._answers:
             if not self._receive(deadline):
-                raise ChildTimeout(f"no answer to {self._pending[number]} within {timeout:g} s")
+                raise ChildTimeout(f"no answer to {self._pending[number]} within {timeout:.3g} s")
         return self._answers.pop(number)
 
     def _receive(self, deadline: float) -> bool:
@@ -234,9 +264,10 @@ class Child:
         return message is None
 
     def _take(self, message: Message) -> None:
+        self._note("<", message)
         number = message.get("id")
         if not isinstance(number, int) or number not in self._pending:
-            raise ProtocolError(f"an answer to no open request: {str(message)[:200]}")
+            raise ProtocolError(f"an answer to no open request: {excerpt(json.dumps(message).encode())}")
         operation, kind = self._pending[number], str(message.get("answer"))
         try:
             validate(message, "protocol", _definition(operation, kind))
@@ -251,11 +282,14 @@ class Child:
         del self._pending[number]
         self._answers[number] = Answer(kind, message)
 
+    def _note(self, direction: str, message: Message) -> None:
+        self.conversation.append(f"{direction} {json.dumps(message)[:_KEPT_CHARACTERS]}")
+
     def _gone(self) -> ChildGone:
         """How the process ended. A process that only hung up is ended here."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_GRACE)
-        status = self._process.poll()
+            self._guard.wait(_GRACE)
+        status = self._guard.poll()
         self.kill()
         if status is None:
             return ChildGone("it closed its socket")
@@ -263,7 +297,8 @@ class Child:
         words = f"; its last words: {last}" if last else ""
         if status < 0:
             name = _signal_name(-status)
-            return ChildGone(f"it was ended by {name}{words}", name)
+            guess = ", as the system does when memory runs out" if name == "SIGKILL" else ""
+            return ChildGone(f"it was ended by {name}{guess}{words}", name)
         return ChildGone(f"it exited with status {status}{words}")
 
     def last_words(self) -> str:
@@ -271,22 +306,25 @@ class Child:
         return self._logs[1].last_line()
 
     def stop(self, *, timeout: float = _GRACE) -> None:
-        """End the process, politely first."""
-        if self.is_alive:
+        """End the process; politely, unless it is busy with a request."""
+        if self.is_alive and not self._pending:
             with contextlib.suppress(ChildGone, ChildTimeout, ProtocolError):
                 self.call("stop", timeout=timeout)
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(timeout)
+                    self._guard.wait(timeout)
         self.kill()
 
     def kill(self) -> None:
-        """End the process and all others of its process group, whatever state they are in."""
-        if self._ended:  # by now the number may belong to another process
+        """End the process and all that it started, whatever state they are in."""
+        if self._ended:
             return
         self._ended = True
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._control.close()  # which tells the guard
+        try:
+            self._guard.wait(_GUARD_TIMEOUT)
+        except subprocess.TimeoutExpired:  # something below it cannot be ended now, as in a system call that hangs
+            self._guard.kill()
+            self._guard.wait()
         self._channel.close()
         for log in self._logs:
             log.close()
@@ -315,44 +353,3 @@ def _environment(descriptor: int, *, is_our_python: bool) -> dict[str, str]:
         path = [entry for entry in sys.path if entry and entry not in installed and Path(entry).is_dir()]
         environment["PYTHONPATH"] = os.pathsep.join(path)
     return environment
-
-
-class _Log:
-    """Reads a stream to its end in a thread of its own, and keeps the beginning and the last line."""
-
-    def __init__(self, stream: IO[bytes] | None, path: Path) -> None:
-        assert stream is not None  # every stream of the child is a pipe
-        self._stream = stream
-        self._path = path
-        self._tail: collections.deque[bytes] = collections.deque(maxlen=2)
-        self._thread = threading.Thread(target=self._drain, daemon=True)
-        self._thread.start()
-
-    def _drain(self) -> None:
-        kept = dropped = 0
-        file: IO[bytes] | None = None
-        with contextlib.suppress(OSError, ValueError):  # the stream is closed under the thread when the child is ended
-            while data := os.read(self._stream.fileno(), 1 << 16):
-                self._tail.append(data[-4096:])
-                if file is None:
-                    self._path.parent.mkdir(parents=True, exist_ok=True)
-                    file = self._path.open("ab")
-                file.write(data[: LOG_BYTES - kept])
-                file.flush()
-                dropped += max(0, len(data) - (LOG_BYTES - kept))
-                kept = min(LOG_BYTES, kept + len(data))
-        if file is not None:
-            if dropped:
-                file.write(f"\n[{dropped} bytes more were dropped]\n".encode())
-            file.close()
-
-    def last_line(self) -> str:
-        self._thread.join(_GRACE / 10)
-        lines = b"".join(self._tail).decode(errors="replace").split("\n")
-        text = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return re.sub(r"[^\x20-\x7e]", "?", text)[:200]
-
-    def close(self) -> None:
-        self._thread.join(_GRACE)
-        if not self._thread.is_alive():
-            self._stream.close()

@@ -34,6 +34,8 @@ class Kind(enum.StrEnum):
     POKE = "poke"
     #: Type, shape and bytes of an output, as the adapter reads them.
     OUTPUT = "output"
+    #: Memory that the process took; the figures, which are never twice the same, are no part of the evidence.
+    MEMORY = "memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class StepRecord:
 
     Attributes:
         index: its place in the script.
-        operation: load, bind, run, release or unload.
+        operation: load, bind, run, start, finish, release, unload or write.
         allowed: phases in which a refusal is right; empty when the step must succeed.
         answer: what the child answered (ok, rejected, ...), or crash, timeout, garbage, skipped.
         phase: the phase that a rejection named, or "".

@@ -35,8 +35,11 @@ def files_of(places: Iterable[Placement]) -> list[MemoryFile]:
     return list({place.file.name: place.file for place in places}.values())
 
 
-def check_mapping(places: Mapping[str, Placement], addresses: Mapping[str, int]) -> None:
+def check_mapping(places: Mapping[str, Placement], addresses: Mapping[str, int]) -> dict[str, int]:
     """Hold the addresses that a host gives against the files: one mapping each, at the beginning of a page.
+
+    Returns:
+        Where each file is mapped, by its name.
 
     Raises:
         ProtocolError: the storages do not lie where the host says.
@@ -51,3 +54,4 @@ def check_mapping(places: Mapping[str, Placement], addresses: Mapping[str, int])
                 f"value {value!r} cannot be at address {addresses[value]:#x}: it is at byte {place.offset} of a file, "
                 "which is mapped once, in whole pages"
             )
+    return bases

@@ -12,7 +12,6 @@ import ctypes
 import importlib
 import mmap
 import os
-import signal
 import socket
 import sys
 import traceback
@@ -35,7 +34,6 @@ from mutcache_conformance.protocol import SOCKET_VARIABLE, VERSION, Channel, Cha
 _PAGE: Final = mmap.PAGESIZE
 _MAP_FIXED: Final = 0x10
 _MAP_NORESERVE: Final = 0x4000
-_PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _LIBC.mmap.restype = ctypes.c_void_p
 _LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
@@ -114,6 +112,7 @@ class Host:
         self._channel = channel
         self._target = target
         self._adapter: Adapter | None = None
+        self._about: Message = {}
         self._mappings = Mappings()
         self._sessions: dict[str, AdapterSession] = {}
         self._bindings: dict[str, tuple[str, AdapterBinding]] = {}
@@ -162,20 +161,22 @@ class Host:
             answer = {"answer": kind, "what": lack.what}
         except Exception as error:
             traceback.print_exc()
-            answer = {"answer": "error", "message": f"{type(error).__name__}: {error}"}
+            answer = {"answer": "error", "message": f"{type(error).__name__}: {error}".removesuffix(": ")}
         with contextlib.suppress(ChannelClosed):
             self._channel.send({"id": request["id"], **answer})
 
     # Operations
 
     def _describe(self, request: Message) -> Message:
+        if self._adapter is not None:
+            return self._about
         module, _, name = self._target.partition(":")
         adapter = getattr(importlib.import_module(module), name)(request["options"])
         about = adapter.describe()
         self._adapter = adapter
         if about.concurrent_runs and self._threads is None:
             self._threads = concurrent.futures.ThreadPoolExecutor(max_workers=8)
-        return {
+        self._about = {
             "answer": "ok",
             "protocol": VERSION,
             "runtime": {"name": about.runtime, "version": about.runtime_version},
@@ -185,6 +186,7 @@ class Host:
             "concurrent_runs": about.concurrent_runs,
             "checks": list(about.checks),
         }
+        return self._about
 
     def _load(self, request: Message) -> Message:
         if self._adapter is None:
@@ -312,9 +314,6 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1 or not all(arguments[0].partition(":")) or SOCKET_VARIABLE not in os.environ:
         print(f"usage: {SOCKET_VARIABLE}=DESCRIPTOR python -m mutcache_conformance.host module:Class", file=sys.stderr)
         return 2
-    # Should the harness be killed while the runtime hangs, nothing else would end this process.
-    with contextlib.suppress(AttributeError):
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     descriptor = int(os.environ.pop(SOCKET_VARIABLE))
     os.set_inheritable(descriptor, False)
     channel = Channel(socket.socket(fileno=descriptor))

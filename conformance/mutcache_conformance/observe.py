@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -21,9 +21,11 @@ from mutcache_conformance.memory import SPARSE_BYTES, Bytes, HarnessError, Memor
 from mutcache_conformance.oracle import Contents, OracleResult
 from mutcache_conformance.overlay import Overlay
 from mutcache_conformance.status import CaseEnded, Status
+from mutcache_conformance.wording import a, tensor
 
 #: An aliased output is read whole up to this size, beyond it only around the poke.
 _WINDOW: Final = 1 << 16
+_COPY: Final = "an output that must alias its storage is a copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +47,49 @@ class RunView:
     read: Callable[[str, int, int], bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Both sides of a comparison of bytes that did not hold."""
+
+    subject: str
+    expected: bytes
+    found: bytes
+
+
+@dataclass(slots=True)
+class _Wrong:
+    """What is wrong after a step: for each thing why, and the cause without names and numbers of the case."""
+
+    when: str
+    reasons: list[str] = field(default_factory=list)
+    causes: list[str] = field(default_factory=list)
+
+    def add(self, reason: str, cause: str) -> None:
+        self.reasons.append(reason)
+        self.causes.append(cause)
+
+    def end(self) -> None:
+        """End the case if anything is; the first two things are told, since the second often explains the first."""
+        if self.reasons:
+            raise CaseEnded(Status.FAIL, "\n".join(self.reasons[:2]), self.causes[0])
+
+
 class Observer:
     """Knows what the memory of a case must hold, and compares.
 
     Every method that compares raises CaseEnded with status fail if something is not as it must be, and records what it
     compared in any case.
+
+    Attributes:
+        memory: the case's storages in memory.
+        bases: where the child maps each file, by its name, as far as it was told.
+        comparisons: both sides of comparisons of outputs that did not hold.
     """
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
+        self.bases: dict[str, int] = {}
+        self.comparisons: list[Comparison] = []
         self._images = {file.name: Image(file) for file in memory.files}
         #: What the files of storages that runs wrote had to hold before the latest of these, by storage.
         self._before: dict[str, Image] = {}
@@ -76,9 +112,9 @@ class Observer:
 
     def check_untouched(self, record: StepRecord, when: str) -> None:
         """Compare every byte of every file."""
-        wrong: list[str] = []
-        self._compare(record, (), when, wrong)
-        _raise_first(wrong)
+        wrong = _Wrong(when)
+        self._compare(record, (), wrong)
+        wrong.end()
 
     def expect_prefix(
         self, record: StepRecord, mutable: Mapping[str, Placement], histories: Mapping[str, Sequence[Contents]]
@@ -98,23 +134,26 @@ class Observer:
 
     def check_run(self, record: StepRecord, expected: OracleResult, run: RunView, when: str) -> None:
         """After an accepted run: compare the outputs' forms and addresses, then memory, then what the outputs show."""
-        wrong: list[str] = []
+        wrong = _Wrong(when)
         written = self._expect_written(expected, run)
         if run.outputs.keys() != expected.outputs.keys():
-            wrong.append(f"{when} the outputs are {sorted(run.outputs)}; the model's are {sorted(expected.outputs)}")
+            wrong.add(
+                f"{when} the outputs are {sorted(run.outputs)}; the model's are {sorted(expected.outputs)}",
+                "the outputs are not those of the model",
+            )
         shown = [name for name in expected.outputs if name in run.outputs]
         sound = [name for name in shown if self._form_is_right(record, name, expected.outputs[name], run, wrong)]
         places = {name: _place_of(name, expected, run) for name in sound}
         for name, place in places.items():
             if place is not None:
                 self._check_address(record, name, place, expected, run, wrong)
-        self._compare(record, written, when, wrong)
+        self._compare(record, written, wrong)
         for name, place in places.items():
             if place is not None:
                 self._poke(record, name, place, run, wrong)
             else:
                 self._check_value(record, name, expected.outputs[name], run, wrong)
-        _raise_first(wrong)
+        wrong.end()
 
     def _expect_written(self, expected: OracleResult, run: RunView) -> list[Placement]:
         """Expect what the run has to write, and return where."""
@@ -147,7 +186,7 @@ class Observer:
     def _image(self, placement: Placement) -> Image:
         return self._images[placement.file.name]
 
-    def _compare(self, record: StepRecord, written: Sequence[Placement], when: str, wrong: list[str]) -> None:
+    def _compare(self, record: StepRecord, written: Sequence[Placement], wrong: _Wrong) -> None:
         differences = [(image, difference) for image in self._images.values() if (difference := image.difference())]
         stray = ""
         for image, difference in differences:
@@ -162,15 +201,35 @@ class Observer:
             Observation(Kind.UNTOUCHED, "every other byte", "unchanged", f"{stray} changed" if stray else "unchanged")
         )
         if differences:
-            wrong.append(self._words(*differences[0], when))
+            self._tell(*differences[0], record, wrong)
 
-    def _words(self, image: Image, difference: Difference, when: str) -> str:
-        where = self._where(image.file, difference.offset)
+    def _tell(self, image: Image, difference: Difference, record: StepRecord, wrong: _Wrong) -> None:
+        """Say which byte is the first that is not as it must be."""
+        file, offset = image.file, difference.offset
+        address = f" at address {self.bases[file.name] + offset:#x}" if file.name in self.bases else ""
+        role = self._role(file, difference)
         more = "" if difference.count == 1 else f"; {difference.count} bytes differ"
-        return (
-            f"{when} {where}: expected {difference.expected:#04x}{self._role(image.file, difference)}, "
-            f"found {difference.found:#04x}{more}"
+        wrong.add(
+            f"{wrong.when} {self._where(file, offset)}{address}: expected {difference.expected:#04x} ({role}), "
+            f"found {difference.found:#04x}{self._elements(image, offset)}{more}",
+            _cause(role, record),
         )
+
+    def _place_at(self, file: MemoryFile, offset: int) -> Placement | None:
+        """The storage that a byte of a file belongs to."""
+        return next((place for place in self.memory.placements.values() if _lies_in(file, offset, place)), None)
+
+    def _elements(self, image: Image, offset: int) -> str:
+        """The values of the element that a byte belongs to, expected and found."""
+        place = self._place_at(image.file, offset)
+        at = place.element_at(offset - place.offset) if place is not None else None
+        if place is None or at is None:
+            return ""
+        dtype = dtype_of(place.storage.dtype)
+        start = offset - at[1]
+        expected = image.read(start, start + dtype.itemsize).view(dtype)[0]
+        found = image.file.bytes[start : start + dtype.itemsize].copy().view(dtype)[0]
+        return _values(expected, found)
 
     def _where(self, file: MemoryFile, offset: int) -> str:
         """A byte of a file, in the words of the case."""
@@ -198,12 +257,12 @@ class Observer:
             element = place.element_at(difference.offset - place.offset)
             if element is not None:
                 old = before.read(difference.offset, difference.offset + 1)[0]
-                return " (unchanged by the run)" if old == difference.expected else " (written by the run)"
-        return " (untouched)"
+                return "unchanged by the run" if old == difference.expected else "written by the run"
+        return "untouched"
 
     # Outputs
 
-    def _form_is_right(self, record: StepRecord, name: str, expected: Contents, run: RunView, wrong: list[str]) -> bool:
+    def _form_is_right(self, record: StepRecord, name: str, expected: Contents, run: RunView, wrong: _Wrong) -> bool:
         told = run.outputs[name]
         try:
             dtype = number_of(expected.dtype)
@@ -212,17 +271,20 @@ class Observer:
         observation = Observation(
             Kind.OUTPUT,
             f"{name}: form",
-            f"type {dtype}, shape {list(expected.shape)}, {expected.nbytes} bytes",
-            f"type {told['dtype']}, shape {told['shape']}, {told['nbytes']} bytes",
+            f"{tensor(dtype, expected.shape)}, {expected.nbytes} bytes",
+            f"{tensor(told['dtype'], told['shape'])}, {told['nbytes']} bytes",
             Basis.REPORTED,
         )
         record.observations.append(observation)
         if not observation.holds:
-            wrong.append(f"output {name!r} has {observation.found}; expected {observation.expected}")
+            wrong.add(
+                f"{wrong.when} output {name!r} is {observation.found}; expected {observation.expected}",
+                "an output has another type or shape than the model's",
+            )
         return observation.holds
 
     def _check_address(
-        self, record: StepRecord, name: str, place: Placement, expected: OracleResult, run: RunView, wrong: list[str]
+        self, record: StepRecord, name: str, place: Placement, expected: OracleResult, run: RunView, wrong: _Wrong
     ) -> None:
         told = run.outputs[name]["address"]
         if told is None or not place.nbytes:  # an interface that shows no addresses is left to the poke
@@ -233,12 +295,13 @@ class Observer:
         observation = Observation(Kind.ADDRESS, name, storage, found, Basis.REPORTED)
         record.observations.append(observation)
         if not observation.holds:
-            wrong.append(
-                f"output {name!r} is at address {int(told):#x}, {storage}, which it must alias, at {address:#x}: "
-                "the output is a copy"
+            wrong.add(
+                f"{wrong.when} output {name!r} is at address {int(told):#x}, {storage}, which it must alias, at "
+                f"{address:#x}: the output is a copy",
+                _COPY,
             )
 
-    def _poke(self, record: StepRecord, name: str, place: Placement, run: RunView, wrong: list[str]) -> None:
+    def _poke(self, record: StepRecord, name: str, place: Placement, run: RunView, wrong: _Wrong) -> None:
         """Change a byte of the storage from outside; the output must show it at once, among what the storage holds."""
         nbytes = math.prod(place.storage.shape) * dtype_of(place.storage.dtype).itemsize
         if not nbytes:
@@ -260,18 +323,21 @@ class Observer:
         if observation.holds:
             return
         if seen == unpoked.tobytes():
-            wrong.append(
-                f"byte {at} of {storage} was changed from outside, and output {name!r} does not show it: "
-                "the output is a copy"
+            wrong.add(
+                f"{wrong.when} byte {at} of {storage} was changed from outside, and output {name!r} does not show it: "
+                "the output is a copy",
+                _COPY,
             )
         else:
             byte, _ = _first_difference(seen, must.tobytes())
-            wrong.append(
-                f"byte {start + byte} of output {name!r} reads as {seen[byte]:#04x}; {storage}, which it must alias, "
-                f"holds {int(must[byte]):#04x} there"
+            self.comparisons.append(Comparison(name, must.tobytes(), seen))
+            wrong.add(
+                f"{wrong.when} byte {start + byte} of output {name!r} reads as {seen[byte]:#04x}; {storage}, which it "
+                f"must alias, holds {int(must[byte]):#04x} there",
+                "an output does not show what the storage that it must alias holds",
             )
 
-    def _check_value(self, record: StepRecord, name: str, expected: Contents, run: RunView, wrong: list[str]) -> None:
+    def _check_value(self, record: StepRecord, name: str, expected: Contents, run: RunView, wrong: _Wrong) -> None:
         if isinstance(expected, Overlay):
             raise HarnessError(f"output {name!r} of {expected.nbytes} bytes is no storage of the caller's")
         data = expected.tobytes()
@@ -281,9 +347,13 @@ class Observer:
         if not observation.holds:
             byte, count = _first_difference(seen, data)
             element = [int(n) for n in np.unravel_index(byte // expected.itemsize, expected.shape)]
-            wrong.append(
-                f"byte {byte} of output {name!r} (element {element}): expected {data[byte]:#04x}, found "
-                f"{seen[byte]:#04x}; {count} of {len(data)} bytes differ"
+            first = byte - byte % expected.itemsize
+            must, is_ = (np.frombuffer(side, expected.dtype, 1, first)[0] for side in (data, seen))
+            self.comparisons.append(Comparison(name, data, seen))
+            wrong.add(
+                f"{wrong.when} byte {byte} of output {name!r} (element {element}): expected {data[byte]:#04x}, found "
+                f"{seen[byte]:#04x}{_values(must, is_)}; {count} of {len(data)} bytes differ",
+                "an output has wrong values",
             )
 
 
@@ -293,10 +363,18 @@ def _place_of(name: str, expected: OracleResult, run: RunView) -> Placement | No
     return run.bound_outputs.get(name) if root is None else run.mutable.get(root)
 
 
-def _raise_first(wrong: Sequence[str]) -> None:
-    """End the case with the first two things that are wrong; the second often tells the cause of the first."""
-    if wrong:
-        raise CaseEnded(Status.FAIL, "\n".join(wrong[:2]))
+def _cause(role: str, record: StepRecord) -> str:
+    if record.answer == "rejected":
+        return f"{a(record.operation)} that was refused has changed memory"
+    if role == "written by the run":
+        return "a run does not write what it must write"
+    return f"{a(record.operation)} changes memory that it must not change"
+
+
+def _values(expected: Any, found: Any) -> str:
+    """An element in words. Some types warn of their special values when they are printed."""
+    with np.errstate(all="ignore"):
+        return f", so the element is {found!s} and not {expected!s}"
 
 
 def _first_difference(seen: bytes, must: bytes) -> tuple[int, int]:

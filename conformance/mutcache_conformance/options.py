@@ -13,6 +13,7 @@ import pytest
 #: Exit status for wrong usage, and for a runtime that cannot be started.
 USAGE: Final = 2
 STEP_TIMEOUT: Final = 30.0
+CASE_TIMEOUT: Final = 120.0
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Options:
     nonce: int
     folder: Path
     step_timeout: float
+    case_timeout: float
     adapter_options: Mapping[str, str]
     profiles: tuple[str, ...]
     shard: tuple[int, int]
@@ -47,7 +49,10 @@ def add_options(parser: pytest.Parser) -> None:
         "--step-timeout", metavar="S", default=str(STEP_TIMEOUT), help=f"seconds per step (default: {STEP_TIMEOUT:g})"
     )
     group.addoption(
-        "--report-dir",
+        "--case-timeout", metavar="S", default=str(CASE_TIMEOUT), help=f"seconds per case (default: {CASE_TIMEOUT:g})"
+    )
+    group.addoption(
+        "--report",
         metavar="DIR",
         help="folder of the report (default: conformance-report, or its subfolder partial for a selection of cases)",
     )
@@ -69,8 +74,9 @@ def read_options(config: pytest.Config) -> Options:
     shard = re.fullmatch(r"([1-9]\d{0,5})/([1-9]\d{0,5})", option.shard)
     if shard is None or int(shard[1]) > int(shard[2]):
         refuse(f"--shard {option.shard!r} is not K/N with K from 1 to N")
-    if not re.fullmatch(r"\d{1,6}(\.\d+)?", option.step_timeout) or not float(option.step_timeout):
-        refuse(f"--step-timeout {option.step_timeout!r} is not a number of seconds")
+    for name, value in (("--step-timeout", option.step_timeout), ("--case-timeout", option.case_timeout)):
+        if not re.fullmatch(r"\d{1,6}(\.\d+)?", value) or not float(value):
+            refuse(f"{name} {value!r} is not a number of seconds")
     pairs = [pair.partition("=") for pair in option.runtime_option]
     if not all(key and equals for key, equals, _ in pairs):
         refuse(f"--runtime-option {option.runtime_option[-1]!r} is not KEY=VALUE")
@@ -82,13 +88,14 @@ def read_options(config: pytest.Config) -> Options:
         if unknown:
             refuse(f"--profile {unknown[0]!r} is not known; there are cases for {', '.join(known)}")
     selection = _selection(config)
-    folder = option.report_dir or ("conformance-report/partial" if selection else "conformance-report")
+    folder = option.report or ("conformance-report/partial" if selection else "conformance-report")
     return Options(
         runtime=runtime or "reference",
         is_explicit=runtime is not None,
         nonce=int(option.nonce),
         folder=config.invocation_params.dir / folder,
         step_timeout=float(option.step_timeout),
+        case_timeout=float(option.case_timeout),
         adapter_options={key: value for key, _, value in pairs},
         profiles=tuple(option.profile),
         shard=(int(shard[1]), int(shard[2])),

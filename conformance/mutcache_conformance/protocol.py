@@ -1,6 +1,6 @@
 """The wire protocol between the harness and the child that hosts the runtime: JSON lines on a UNIX socket.
 
-``conformance/PROTOCOL.md`` describes it for those who implement it, ``schemas/protocol.json`` defines it. This module
+``docs/protocol.rst`` describes it for those who implement it, ``schemas/protocol.json`` defines it. This module
 has what both sides share: the channel that carries lines with descriptors beside them.
 """
 
@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 #: Version of the protocol; a host answers ``describe`` with the version it speaks.
 VERSION: Final = 1
@@ -24,6 +24,8 @@ VERSION: Final = 1
 SOCKET_VARIABLE: Final = "MUTCACHE_SOCKET"
 #: A longer line is no message.
 MAX_LINE: Final = 4 << 20
+#: No message has more arrays and objects within one another.
+MAX_DEPTH: Final = 16
 #: The kernel passes no more descriptors with one message.
 MAX_DESCRIPTORS: Final = 253
 
@@ -148,15 +150,37 @@ class Channel:
 
 
 def _parse(line: bytes) -> Message:
+    """The message that a line is, of strict JSON: not every reader of a report takes more than that."""
     try:
-        message = json.loads(line)
+        message = json.loads(line.decode(), object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        if not _is_shallow(message, MAX_DEPTH):
+            raise ValueError("it is nested too deeply")
+        json.dumps(message, ensure_ascii=False).encode()  # escapes can hide halves of characters
     except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"not JSON: {_excerpt(line)}") from error
+        raise ProtocolError(f"not JSON in UTF-8 ({str(error)[:80]}): {excerpt(line)}") from error
     if not isinstance(message, dict):
-        raise ProtocolError(f"no JSON object: {_excerpt(line)}")
+        raise ProtocolError(f"no JSON object: {excerpt(line)}")
     return message
 
 
-def _excerpt(line: bytes) -> str:
-    text = line[:80].decode(errors="backslashreplace")
-    return f"{text!r}" + (f" and {len(line) - 80} bytes more" if len(line) > 80 else "")
+def _is_shallow(value: object, depth: int) -> bool:
+    members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return depth > 0 and all(_is_shallow(member, depth - 1) for member in members)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> Message:
+    message = dict(pairs)
+    if len(message) != len(pairs):
+        raise ValueError("a name comes twice in an object")
+    return message
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def excerpt(line: bytes) -> str:
+    """The beginning of a line, in characters that any terminal can show."""
+    return ascii(line[:80].decode(errors="backslashreplace")) + (
+        f" and {len(line) - 80} bytes more" if len(line) > 80 else ""
+    )

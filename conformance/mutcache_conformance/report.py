@@ -6,6 +6,7 @@ that was cut short, or changed by hand, does not pass for one.
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import json
 import os
@@ -79,9 +80,18 @@ class Coverage:
     """What was shown of one requirement. Cases count for every requirement that they name."""
 
     requirement: Req
-    passed: int
-    run: int
+    counts: Mapping[Status, int]
     cases: int
+
+    @property
+    def passed(self) -> int:
+        """Cases that passed."""
+        return self.counts.get(Status.PASS, 0)
+
+    @property
+    def run(self) -> int:
+        """Cases that were run."""
+        return sum(self.counts.values())
 
 
 def coverage(run: Run) -> list[Coverage]:
@@ -95,9 +105,8 @@ def coverage(run: Run) -> list[Coverage]:
         if entry.profile not in run.profiles:
             continue
         ids = [case.id for case in cases if requirement in case.requirements]
-        results = [run.results[case] for case in ids if case in run.results]
-        passed = sum(result.status is Status.PASS for result in results)
-        table.append(Coverage(requirement, passed, len(results), len(ids)))
+        counts = collections.Counter(run.results[case].status for case in ids if case in run.results)
+        table.append(Coverage(requirement, {status: counts[status] for status in Status if counts[status]}, len(ids)))
     return table
 
 
@@ -128,7 +137,11 @@ def build(run: Run) -> dict[str, Any]:
             Status.NOT_RUN.value: len(not_run) + sum(result.status is Status.NOT_RUN for result in results),
         },
         "requirements": [
-            {"requirement": row.requirement.value, "passed": row.passed, "run": row.run, "cases": row.cases}
+            {
+                "requirement": row.requirement.value,
+                "cases": row.cases,
+                "counts": {status.value: count for status, count in row.counts.items()},
+            }
             for row in table
         ],
         "uncovered": [row.requirement.value for row in table if not row.cases],

@@ -19,11 +19,18 @@ from mutcache_conformance.memory import HarnessError, Memory
 from mutcache_conformance.protocol import ProtocolError
 from mutcache_conformance.script import ScriptRun
 from mutcache_conformance.status import CaseEnded, CaseResult, Status
+from mutcache_conformance.wording import a, title
 
 #: How often a child may be replaced because it crashed, hung or spoke garbage, before the rest is not run any more.
-RESTARTS: Final = 200
+RESTARTS: Final = 100
+#: How often it may be replaced because it hung: each time costs a whole timeout.
+HANGS: Final = 20
 #: Seconds for a new child to import its runtime and describe itself.
 START_TIMEOUT: Final = 120.0
+
+#: Causes of results that the case itself has no part in.
+TWIN: Final = "the valid twin did not pass"
+_HARNESS: Final = "the harness could not do its part"
 
 
 class RuntimeUnavailable(Exception):  # noqa: N818 - it says what is unavailable
@@ -38,17 +45,21 @@ class Configuration:
         command: the command line that starts a child.
         options: what the adapter is told in ``describe``.
         step_timeout: seconds for each answer of the child.
+        case_timeout: seconds for all answers of a case.
         folder: the report folder; logs and failing cases go there.
         worker: name of this process among several that share the folder.
         restarts: how often a child that crashed, hung or spoke garbage is replaced.
+        hangs: how often one that hung is.
     """
 
     command: Sequence[str]
     folder: Path
     options: Mapping[str, str] = field(default_factory=dict)
     step_timeout: float = 30.0
+    case_timeout: float = 120.0
     worker: str = "main"
     restarts: int = RESTARTS
+    hangs: int = HANGS
 
 
 class Runner:
@@ -68,6 +79,9 @@ class Runner:
         self._unavailable: RuntimeUnavailable | None = None
         self._children = 0
         self._accidents = 0
+        self._hangs = 0
+        #: Whether the child has played a case already.
+        self._is_used = False
 
     def __enter__(self) -> Self:
         return self
@@ -101,48 +115,55 @@ class Runner:
 
     def harness_error(self, case: Case, reason: str) -> CaseResult:
         """The result of a case that something else than the runtime kept from being run."""
-        return self._result(case, Status.HARNESS_ERROR, reason)
+        return self._result(case, Status.HARNESS_ERROR, reason, _HARNESS)
 
     def _run(self, case: Case) -> CaseResult:
         missing = sorted(case.needs - self.describe().capabilities)
         if missing:
-            return self._result(case, Status.UNSUPPORTED, f"the runtime does not declare {', '.join(missing)}")
+            reason = f"the runtime does not declare {', '.join(missing)}"
+            return self._result(case, Status.UNSUPPORTED, reason, "the runtime does not declare what the case needs")
         if case.twin:
             verdict = self._judge_twin(case)
             if verdict is not None:
                 return verdict
         if self._accidents > self._configuration.restarts:
             return self._result(case, Status.NOT_RUN, f"the runtime was restarted {self._accidents - 1} times already")
-        result = run_case(case, *self._ready_child(), self._configuration)
-        if result.status is Status.CRASH and not any(step.answer != "crash" for step in result.evidence.steps):
-            # It was gone before it could read the first request: what ended it is not this case's doing.
+        if self._hangs > self._configuration.hangs:
+            return self._result(case, Status.NOT_RUN, f"the runtime hung {self._hangs} times already")
+        result = self._play(case)
+        if self._is_used and _is_of_an_earlier_case(result):
             self._discard_child()
-            result = dataclasses.replace(run_case(case, *self._ready_child(), self._configuration), attempts=2)
-        if result.status in (Status.CRASH, Status.TIMEOUT):
-            self._accidents += 1
+            result = dataclasses.replace(self._play(case), attempts=2)
+        self._is_used = True
+        self._hangs += result.status is Status.TIMEOUT
+        self._accidents += result.status in (Status.CRASH, Status.TIMEOUT) or _last_answer(result) == "garbage"
         if result.status.is_failure:
             # Whatever a failing case left behind must not fail others.
             self._discard_child()
         return result
 
+    def _play(self, case: Case) -> CaseResult:
+        return run_case(case, *self._ready_child(), self._configuration, twin=self._cases.get(case.twin))
+
     def _judge_twin(self, case: Case) -> CaseResult | None:
         """Why the case cannot pass, if its valid twin did not."""
         twin = self._cases.get(case.twin)
         if twin is None:
-            return self._result(case, Status.HARNESS_ERROR, f"there is no case {case.twin!r}, its valid twin")
+            return self._result(case, Status.HARNESS_ERROR, f"there is no case {case.twin!r}, its valid twin", _HARNESS)
         result = self.run(twin)
         if result.status is Status.PASS:
             return None
         status = Status.FAIL if result.status in (Status.CRASH, Status.TIMEOUT) else result.status
-        return self._result(case, status, f"its valid twin {twin.id} did not pass ({result.status})")
+        return self._result(case, status, f"its valid twin {twin.id} did not pass ({result.status})", TWIN)
 
-    def _result(self, case: Case, status: Status, reason: str) -> CaseResult:
+    def _result(self, case: Case, status: Status, reason: str, cause: str = "") -> CaseResult:
         return CaseResult(
             case=case.id,
             profile=case.profile,
             requirements=case.requirements,
             status=status,
             reason=reason,
+            cause=cause,
             phase_expected=_phase_expected(case),
             case_sha256=case_json.digest(case),
         )
@@ -154,6 +175,7 @@ class Runner:
         if self._unavailable is not None:  # once is enough: every further try would take as long
             raise self._unavailable
         self._children += 1
+        self._is_used = False
         log = self._configuration.folder / "logs" / f"{self._configuration.worker}-{self._children}"
         try:
             self._child = Child(self._configuration.command, log=log)
@@ -174,37 +196,52 @@ class Runner:
             self._child = None
 
 
-def run_case(case: Case, child: Child, about: Description, configuration: Configuration) -> CaseResult:
+def run_case(
+    case: Case, child: Child, about: Description, configuration: Configuration, *, twin: Case | None = None
+) -> CaseResult:
     """Run one case against a child that has described itself as ``about``.
 
-    A case that does not pass is saved in the report folder. Its valid twin is not run here.
+    A case that does not pass is saved in the report folder, together with its valid twin, which is not run here.
     """
     started = time.monotonic()
-    status, reason, failure = Status.PASS, "", ""
+    child.conversation.clear()
+    end, failure = CaseEnded(Status.PASS, ""), ""
     script: ScriptRun | None = None
     try:
         with Memory(case.storages, alignment=about.alignment) as memory:
-            script = ScriptRun(case, child, memory, step_timeout=configuration.step_timeout)
+            script = ScriptRun(
+                case,
+                child,
+                memory,
+                step_timeout=configuration.step_timeout,
+                case_timeout=configuration.case_timeout,
+            )
             try:
                 script.play()
-            except CaseEnded as end:
-                status, reason = end.status, end.reason
-            except ChildGone as gone:
-                status, reason = Status.CRASH, f"{_last_step(script)}: {gone}"
-            except ChildTimeout as late:
-                status, reason = Status.TIMEOUT, f"{_last_step(script)}: {late}"
-            except ProtocolError as garbage:
-                status, reason = Status.FAIL, f"{_last_step(script)}: it does not speak the protocol: {garbage}"
-            if status.is_failure:
-                failure = save_failure(case, script.observer, reason, configuration.folder)
+            except CaseEnded as ended:
+                end = ended
+            except _ACCIDENTS as accident:
+                end = _judge(accident, f"in {title(script.evidence.steps[-1])}", script.evidence.steps[-1].operation)
+            if end.status.is_failure:
+                end.reason += f"\n{script.details()}"
+            else:
+                end = _conduct(child, about, configuration) or end
+            if end.status.is_failure:
+                try:
+                    failure = save_failure(
+                        case, twin, script.observer, end.reason, child.conversation, configuration.folder
+                    )
+                except OSError as error:
+                    end.reason += f"\n(the case could not be saved: {error})"
     except HarnessError as error:
-        status, reason = Status.HARNESS_ERROR, str(error)
+        end = CaseEnded(Status.HARNESS_ERROR, str(error), _HARNESS)
     return CaseResult(
         case=case.id,
         profile=case.profile,
         requirements=case.requirements,
-        status=status,
-        reason=reason,
+        status=end.status,
+        reason=end.reason,
+        cause=end.cause,
         phase_expected=_phase_expected(case),
         phase_observed=script.phase_observed if script is not None else "",
         evidence=script.evidence if script is not None else Evidence(),
@@ -215,9 +252,46 @@ def run_case(case: Case, child: Child, about: Description, configuration: Config
     )
 
 
-def _last_step(script: ScriptRun) -> str:
-    steps = script.evidence.steps
-    return f"in step {steps[-1].index + 1} ({steps[-1].operation})" if steps else "before the first step"
+_ACCIDENTS: Final = (ChildGone, ChildTimeout, ProtocolError)
+
+
+def _judge(accident: Exception, when: str, operation: str) -> CaseEnded:
+    """What an accident of the child is."""
+    match accident:
+        case ChildGone():
+            how = f"by {accident.signal}" if accident.signal else "without an answer"
+            return CaseEnded(Status.CRASH, f"{when}: {accident}", f"the runtime ended {how} in {a(operation)}")
+        case ChildTimeout():
+            return CaseEnded(Status.TIMEOUT, f"{when}: {accident}", f"{a(operation)} was not answered in time")
+    reason = f"{when}: it does not speak the protocol: {accident}"
+    return CaseEnded(Status.FAIL, reason, f"the answer to {a(operation)} does not follow the protocol")
+
+
+def _conduct(child: Child, about: Description, configuration: Configuration) -> CaseEnded | None:
+    """What is wrong with a child after a case that was not failed.
+
+    It is asked once more who it is: an answer too many, or its end, shows here and not in the next case.
+    """
+    try:
+        again = child.describe(configuration.options, timeout=configuration.step_timeout)
+    except _ACCIDENTS as accident:
+        return _judge(accident, "after the last step", "describe")
+    if again != about:
+        return CaseEnded(
+            Status.FAIL,
+            f"after the last step: it describes itself as {again} now, as {about} before",
+            "the runtime describes itself in two ways",
+        )
+    return None
+
+
+def _is_of_an_earlier_case(result: CaseResult) -> bool:
+    """Whether it ended, or an answer too many came, before it could answer the first request."""
+    return [step.answer for step in result.evidence.steps] in (["crash"], ["garbage"])
+
+
+def _last_answer(result: CaseResult) -> str:
+    return result.evidence.steps[-1].answer if result.evidence.steps else ""
 
 
 def _phase_expected(case: Case) -> tuple[str, ...]:

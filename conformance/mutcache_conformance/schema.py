@@ -36,6 +36,9 @@ def validate(document: Any, name: str, definition: str = "") -> None:
     Raises:
         SchemaError: naming the place and what is wrong there.
     """
-    error = best_match(_validator(name, definition).iter_errors(document))
+    try:
+        error = best_match(_validator(name, definition).iter_errors(document))
+    except RecursionError:
+        raise SchemaError("it is nested too deeply") from None
     if error is not None:
         raise SchemaError(f"{error.json_path}: {error.message[:300]}")

@@ -6,11 +6,13 @@ catches earlier than the step that must be refused is right too, when the step's
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from mutcache.requirements import Phase
+from mutcache_conformance import wording
 from mutcache_conformance.case import LOAD, Bind, Case, Load, Release, Request, Run, Step, Storage, Unload, Write
 from mutcache_conformance.child import Answer, Child, ChildGone, ChildTimeout
 from mutcache_conformance.evidence import Evidence, StepRecord
@@ -20,6 +22,7 @@ from mutcache_conformance.observe import Observer, RunView
 from mutcache_conformance.oracle import Contents, OracleRefusal, OracleResult, run_model
 from mutcache_conformance.protocol import ProtocolError
 from mutcache_conformance.status import CaseEnded, Status
+from mutcache_conformance.wording import title
 
 _UINT8: Final = 2
 #: The phases that a refusal of each operation may name. What a run binds as ordinary inputs, it binds when it runs.
@@ -75,6 +78,7 @@ class ScriptRun:
         child: the child, described already.
         memory: the case's storages in memory.
         step_timeout: seconds for each answer.
+        case_timeout: seconds for all of them.
 
     Attributes:
         evidence: what was seen so far.
@@ -82,13 +86,16 @@ class ScriptRun:
         observer: what the memory holds and must hold.
     """
 
-    def __init__(self, case: Case, child: Child, memory: Memory, *, step_timeout: float) -> None:
+    def __init__(self, case: Case, child: Child, memory: Memory, *, step_timeout: float, case_timeout: float) -> None:
         self.case = case
         self.evidence = Evidence()
         self.phase_observed = ""
         self.observer = Observer(memory)
         self._child = child
-        self._timeout = step_timeout
+        self._step_timeout, self._case_timeout = step_timeout, case_timeout
+        self._deadline = time.monotonic() + case_timeout
+        #: What the latest step sent, and what came back.
+        self._sent = self._answered = ""
         #: None once the load or bind was rightly refused.
         self._sessions: dict[str, _Session | None] = {}
         self._bindings: dict[str, _Binding | None] = {}
@@ -125,13 +132,22 @@ class ScriptRun:
                 raise
             except (ChildTimeout, ProtocolError) as end:
                 record.answer = "timeout" if isinstance(end, ChildTimeout) else "garbage"
+                self._timeout()  # which says so if it was the case's time that was over
                 raise
         for name, session in self._sessions.items():
             if session is not None and session.owed:
                 raise CaseEnded(
-                    Status.FAIL, f"session {name!r} was not refused; it must be, in phase {_words(session.owed)}"
+                    Status.FAIL,
+                    f"session {name!r} was not refused; it must be, in phase {wording.phases(session.owed)}",
+                    "a session was never refused that must be",
                 )
         self._clean_up()
+
+    def details(self) -> str:
+        """What the latest step sent, and what came back unless the reason has it already, one a line."""
+        lines = [f"sent: {self._sent}"] if self._sent else []
+        lines += [f"came back: {self._answered}"] if self._answered else []
+        return "\n".join(lines)
 
     # Which refusals are right
 
@@ -166,18 +182,27 @@ class ScriptRun:
     # Steps
 
     def _step(self, step: Request, record: StepRecord, allowed: frozenset[Phase]) -> None:
+        places = self.observer.memory.placements
+        self._sent, self._answered = wording.request(step, self.case, places, self.observer.elements), ""
         answer = self._send(step)
+        if answer.succeeded:
+            told = wording.outputs(answer.body.get("outputs", {}))
+            self._answered = ", ".join(filter(None, [answer.kind, told]))
         record.answer = answer.kind
         if answer.kind == "rejected":
             self._after_rejection(step, record, allowed, answer)
         elif answer.succeeded:
             self._after_success(step, record, answer)
         elif answer.kind == "unsupported":
-            raise CaseEnded(Status.UNSUPPORTED, answer.body["what"])
+            raise CaseEnded(Status.UNSUPPORTED, wording.printable(answer.body["what"]))
         elif answer.kind == "not-applicable":
-            raise CaseEnded(Status.NOT_APPLICABLE, answer.body["what"])
+            raise CaseEnded(Status.NOT_APPLICABLE, wording.printable(answer.body["what"]))
         else:
-            raise CaseEnded(Status.FAIL, f"{_title(record)} was answered with {answer}")
+            raise CaseEnded(
+                Status.FAIL,
+                f"{title(record)} was answered with {answer}",
+                f"{wording.a(record.operation)} was answered with {wording.masked(str(answer))}",
+            )
 
     def _send(self, step: Request) -> Answer:
         match step:
@@ -193,7 +218,18 @@ class ScriptRun:
                 return self._call("unload", session=_known(self._sessions, step.session).name)
 
     def _call(self, operation: str, places: Iterable[Placement] = (), **fields: object) -> Answer:
-        return self._child.call(operation, timeout=self._timeout, files=files_of(places), **fields)
+        return self._child.call(operation, timeout=self._timeout(), files=files_of(places), **fields)
+
+    def _timeout(self) -> float:
+        """Seconds for the next answer.
+
+        Raises:
+            ChildTimeout: the case has had its time.
+        """
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise ChildTimeout(f"the case took longer than {self._case_timeout:g} s")
+        return min(self._step_timeout, left)
 
     def _load(self, step: Load) -> Answer:
         model = self.case.models[step.model]
@@ -225,20 +261,20 @@ class ScriptRun:
         )
         if answer.succeeded:
             binding.addresses = {value: int(address) for value, address in answer.body["addresses"].items()}
-            check_mapping({**mutable, **outputs}, binding.addresses)
+            self.observer.bases |= check_mapping({**mutable, **outputs}, binding.addresses)
         return answer
 
     def _run(self, step: Run) -> Answer:
         feeds = self._places(step.feeds)
         self._run_number = self._child.send(
             "run",
-            timeout=self._timeout,
+            timeout=self._timeout(),
             session=_known(self._sessions, step.session).name,
             binding=self._bound(step).name,
             feeds=forms_of(feeds),
             files=files_of(feeds.values()),
         )
-        return self._child.wait(self._run_number, timeout=self._timeout)
+        return self._child.wait(self._run_number, timeout=self._timeout())
 
     # What came of them
 
@@ -247,13 +283,22 @@ class ScriptRun:
         self.phase_observed = self.phase_observed or record.operation
         named = LOAD if record.phase == "load" else frozenset({Phase(record.phase)})
         if not named & _PHASES[type(step)]:
-            raise CaseEnded(Status.FAIL, f"{_title(record)} was {answer}, which is not the phase of the operation")
+            raise CaseEnded(
+                Status.FAIL,
+                f"{title(record)} was {answer}, which is not the phase of the operation",
+                f"{wording.a(record.operation)} was refused in a phase that is not its own",
+            )
         if not allowed & _PHASES[type(step)]:
-            right = f"a refusal is right only in phase {_words(allowed)}" if allowed else "it must succeed"
-            raise CaseEnded(Status.FAIL, f"{_title(record)} was {answer}; {right}")
+            right = f"a refusal is right only in phase {wording.phases(allowed)}" if allowed else "it must succeed"
+            demand = "refused too early" if allowed else "refused that must succeed"
+            raise CaseEnded(
+                Status.FAIL,
+                f"{title(record)} was {answer}; {right}",
+                f"{wording.a(record.operation)} was {demand}: {wording.masked(answer.body['message'])}",
+            )
         if isinstance(step, Run):
             self.observer.expect_prefix(record, self._bound(step).mutable, self._histories(step))
-        self.observer.check_untouched(record, f"after the refusal of {_title(record)},")
+        self.observer.check_untouched(record, f"after the refusal of {title(record)},")
         if isinstance(step, Load):
             self._sessions[step.session] = None
         elif isinstance(step, Bind):
@@ -265,10 +310,14 @@ class ScriptRun:
         demanded = step.expect.rejected_in | self._owed(step)
         ahead = demanded & _AHEAD.get(type(step), frozenset())
         if demanded and not ahead:
-            raise CaseEnded(Status.FAIL, f"{_title(record)} succeeded; it must be refused in phase {_words(demanded)}")
+            raise CaseEnded(
+                Status.FAIL,
+                f"{title(record)} succeeded; it must be refused in phase {wording.phases(demanded)}",
+                f"{wording.a(record.operation)} succeeded that must be refused",
+            )
         if isinstance(step, Load | Bind):
             _known(self._sessions, step.session).owed = ahead
-        when = f"after {_title(record)},"
+        when = f"after {title(record)},"
         if isinstance(step, Run):
             self.observer.check_run(record, self._expected(step, record), self._view(step, answer), when)
             return
@@ -284,7 +333,9 @@ class ScriptRun:
         read_only = bound.read_only() if bound is not None else []
         if gone.signal in ("SIGSEGV", "SIGBUS") and read_only:
             raise CaseEnded(
-                Status.FAIL, f"read-only storage {read_only[0]!r} was accepted and written to ({gone.signal})"
+                Status.FAIL,
+                f"read-only storage {read_only[0]!r} was accepted and written to ({gone.signal})",
+                "read-only storage was accepted and written to",
             ) from gone
 
     # What a run must leave behind
@@ -311,9 +362,7 @@ class ScriptRun:
         try:
             return self._oracle(step)
         except OracleRefusal as refusal:
-            raise HarnessError(
-                f"the case wants {_title(record)} to succeed, the oracle refuses it: {refusal}"
-            ) from None
+            raise HarnessError(f"the case wants {title(record)} to succeed, the oracle refuses it: {refusal}") from None
 
     def _view(self, step: Run, answer: Answer) -> RunView:
         bound = self._bound(step)
@@ -332,7 +381,11 @@ class ScriptRun:
                 into=form_of(into),
             )
             if not answer.succeeded:
-                raise CaseEnded(Status.FAIL, f"reading output {output!r} was answered with {answer}")
+                raise CaseEnded(
+                    Status.FAIL,
+                    f"reading output {output!r} was answered with {answer}",
+                    f"reading an output was answered with {wording.masked(str(answer))}",
+                )
             return into.file.bytes[into.offset : into.end].tobytes()
 
     # The end
@@ -350,7 +403,11 @@ class ScriptRun:
     def _close(self, operation: str, **fields: object) -> None:
         answer = self._call(operation, (), **fields)
         if not answer.succeeded:
-            raise CaseEnded(Status.FAIL, f"after the last step, {operation} was answered with {answer}")
+            raise CaseEnded(
+                Status.FAIL,
+                f"after the last step, {operation} was answered with {answer}",
+                f"{wording.a(operation)} was answered with {wording.masked(str(answer))}",
+            )
 
     def _places(self, names: Mapping[str, str]) -> dict[str, Placement]:
         return {value: _known(self.observer.memory.placements, storage) for value, storage in names.items()}
@@ -361,14 +418,3 @@ def _known(items: Mapping[str, _Item | None] | Mapping[str, _Item], name: str) -
     if item is None:
         raise HarnessError(f"the script names {name!r}, which there is not")
     return item
-
-
-def _title(record: StepRecord) -> str:
-    """A step in messages, counted from 1."""
-    return f"step {record.index + 1} ({record.operation})"
-
-
-def _words(phases: Iterable[Phase]) -> str:
-    """Phases as a person tells them apart from outside."""
-    names = {"load" if phase in LOAD else phase.value for phase in phases}
-    return " or ".join(name for name in ("load", "bind", "run") if name in names)

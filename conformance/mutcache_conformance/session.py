@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from mutcache_conformance.options import STEP_TIMEOUT, USAGE, Options, refuse
+from mutcache_conformance.options import CASE_TIMEOUT, STEP_TIMEOUT, USAGE, Options, refuse
 
 if TYPE_CHECKING:
     from mutcache.requirements import Profile
@@ -88,19 +89,21 @@ class Suite:
                 folder=self.options.folder,
                 options=self.options.adapter_options,
                 step_timeout=self.options.step_timeout,
+                case_timeout=self.options.case_timeout,
                 worker=os.environ.get("PYTEST_XDIST_WORKER", "main"),
             )
             self._runner = Runner(configuration, {case.id: case for case in self.all_cases()})
         return self._runner
 
     def try_runtime(self) -> None:
-        """End the whole run if the runtime cannot be started."""
+        """End the whole run if the runtime cannot be started; if it can, the report of an earlier run is no more."""
         from mutcache_conformance.runner import RuntimeUnavailable
 
         try:
             self.runner().describe()
         except RuntimeUnavailable as error:
             refuse(f"runtime {self.options.runtime!r} is unavailable: {error}")
+        (self.options.folder / "report.json").unlink(missing_ok=True)
 
     def rerun_command(self, item: pytest.Item) -> str:
         """The command that runs one case again, in the folder in which this run was started."""
@@ -118,6 +121,8 @@ class Suite:
             words.append(f"--nonce={options.nonce}")
         if options.step_timeout != STEP_TIMEOUT:
             words.append(f"--step-timeout={options.step_timeout:g}")
+        if options.case_timeout != CASE_TIMEOUT:
+            words.append(f"--case-timeout={options.case_timeout:g}")
         words += [f"--runtime-option={key}={value}" for key, value in options.adapter_options.items()]
         return shlex.join(words)
 
@@ -149,6 +154,14 @@ class Suite:
         self.results[result.case] = result
         self.about = Description.from_json(attached["about"])
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str) -> None:
+        """A worker of xdist died while it ran a case: that is no verdict on the runtime, which the guard ended."""
+        name = crashitem.partition("::test_case[")[2].removesuffix("]")
+        case = next((case for case in self.all_cases() if case.id == name), None)
+        if case is not None:
+            self.results[name] = self.runner().harness_error(case, "the pytest worker that ran it was killed")
+
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """End the child; in the process that reports, write the report and set the exit status."""
@@ -159,12 +172,25 @@ class Suite:
         if self.unavailable or (self.options.is_explicit and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = USAGE
         elif self.results:
-            self._write_report()
+            self._write_report(_interruption(session))
             if session.exitstatus == pytest.ExitCode.OK and self.run is not None and not self.run.succeeded:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """The score."""
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
+        """The score, in the place of what pytest would say of each case: one cause can fail hundreds."""
+        stats = terminalreporter.stats
+        ours = {name: [report for report in stats[name] if hasattr(report, ATTACHMENT)] for name in stats}
+        if self.run is not None:
+            for name, reports in ours.items():
+                stats[name] = [report for report in stats[name] if report not in reports]
+        self._write_summary(terminalreporter)
+        yield
+        for name, reports in ours.items():
+            if self.run is not None:
+                stats[name] += reports
+
+    def _write_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self.unavailable:
             terminalreporter.section("conformance")
             terminalreporter.line(f"runtime {self.options.runtime!r} is unavailable: {self.unavailable}", red=True)
@@ -176,9 +202,9 @@ class Suite:
             terminalreporter.section("conformance")
             writer.write(summary.render(self.run, folder, width=writer.fullwidth, color=writer.hasmarkup))
 
-    def _write_report(self) -> None:
+    def _write_report(self, interruption: str) -> None:
         from mutcache_conformance import report
-        from mutcache_conformance.runner import RESTARTS
+        from mutcache_conformance.runner import HANGS, RESTARTS
 
         options = self.options
         self.run = report.Run(
@@ -187,18 +213,27 @@ class Suite:
             cases=self.all_cases(),
             results=self.results,
             profiles=self.profiles(),
-            selection=options.selection,
+            selection=interruption or options.selection,
             configuration={
                 "argv": [str(argument) for argument in self.config.invocation_params.args],
                 "nonce": options.nonce,
                 "step_timeout": options.step_timeout,
+                "case_timeout": options.case_timeout,
                 "restarts": RESTARTS,
+                "hangs": HANGS,
                 "options": dict(options.adapter_options),
                 "shard": "/".join(map(str, options.shard)),
                 "workers": max(1, len(getattr(self.config.option, "tx", None) or [])),
             },
         )
         report.write(self.run, options.folder)
+
+
+def _interruption(session: pytest.Session) -> str:
+    """What ended the run before its end, or ""."""
+    if session.exitstatus == pytest.ExitCode.INTERRUPTED:
+        return "the run was interrupted"
+    return "pytest failed" if session.exitstatus == pytest.ExitCode.INTERNAL_ERROR else ""
 
 
 SUITE_KEY: Final = pytest.StashKey[Suite]()

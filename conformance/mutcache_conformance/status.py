@@ -43,6 +43,7 @@ class CaseResult:
         requirements: what it shows, most specific first.
         status: what became of it.
         reason: why it did not pass, readable without the harness's code; "" for a pass.
+        cause: the same in one line that has no names or numbers of the case, so that cases with one cause share it.
         phase_expected: the phases in which the first refusal of the script is right; empty for a positive case.
         phase_observed: the operation that refused first (load, bind or run), or "".
         evidence: what was observed, step by step.
@@ -59,6 +60,7 @@ class CaseResult:
     requirements: tuple[Req, ...]
     status: Status
     reason: str = ""
+    cause: str = ""
     phase_expected: tuple[str, ...] = ()
     phase_observed: str = ""
     evidence: Evidence = field(default_factory=Evidence)
@@ -77,6 +79,7 @@ class CaseResult:
             "requirements": [requirement.value for requirement in self.requirements],
             "status": self.status.value,
             "reason": self.reason,
+            "cause": self.cause,
             "phase_expected": list(self.phase_expected),
             "phase_observed": self.phase_observed,
             "duration": round(self.duration, 6),
@@ -98,6 +101,7 @@ class CaseResult:
             requirements=tuple(Req(requirement) for requirement in data["requirements"]),
             status=Status(data["status"]),
             reason=data["reason"],
+            cause=data["cause"],
             phase_expected=tuple(data["phase_expected"]),
             phase_observed=data["phase_observed"],
             evidence=Evidence.from_json(data["evidence"]),
@@ -116,9 +120,11 @@ class CaseEnded(Exception):  # noqa: N818 - an outcome, not a fault of the harne
     Args:
         status: what became of it.
         reason: why, in a sentence or two.
+        cause: the same without names and numbers of the case.
     """
 
-    def __init__(self, status: Status, reason: str) -> None:
+    def __init__(self, status: Status, reason: str, cause: str = "") -> None:
         super().__init__(reason)
         self.status = status
         self.reason = reason
+        self.cause = cause

@@ -1,10 +1,10 @@
-"""The score for people: per profile, per requirement, and for each failure why and how to run it again."""
+"""The score for people: what failed, one cause at a time, then requirements and profiles."""
 
 from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from rich.console import Console
@@ -13,14 +13,21 @@ from rich.text import Text
 
 from mutcache_conformance.mustpass import Verdict
 from mutcache_conformance.report import Coverage, Run, coverage
+from mutcache_conformance.runner import TWIN
 from mutcache_conformance.status import CaseResult, Status
 
-#: So many failures are told in full, and so many more by name; the report has them all.
-_FULL: Final = 10
-_NAMED: Final = 12
+#: So many causes are told with an example, and so many more in a line; the report has every case.
+_CAUSES: Final = 6
+_LINES: Final = 12
 #: So many requirements with a failing case have a row.
-_ROWS: Final = 20
+_ROWS: Final = 15
 _COLORS: Final = {True: "bold green", False: "bold red", None: "bold yellow"}
+_VERBS: Final = {
+    Status.FAIL: ("fails", "fail"),
+    Status.CRASH: ("crashes", "crash"),
+    Status.TIMEOUT: ("times out", "time out"),
+    Status.HARNESS_ERROR: ("could not be played", "could not be played"),
+}
 
 
 def render(run: Run, folder: str, *, width: int, color: bool) -> str:
@@ -57,7 +64,8 @@ def _parts(run: Run, folder: str, width: int) -> Iterator[Text | Table]:
         if run.about.checks:
             yield Text(f"checks that the adapter performs in its stead: {', '.join(run.about.checks)}")
         yield Text()
-    yield from _failures(run, width)
+    yield from _failures(run, folder, width)
+    yield from _skips(run, width)
     yield from _requirements(coverage(run), width)
     # Last, where a terminal stops scrolling.
     yield _verdict_table(run.verdicts())
@@ -92,50 +100,117 @@ def _requirements(table: list[Coverage], width: int) -> Iterator[Text | Table]:
         grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", expand=True)
         grid.add_column("requirement", no_wrap=True)
         grid.add_column("passed", justify="right", no_wrap=True)
+        grid.add_column("otherwise", no_wrap=True)
         grid.add_column("what it says", overflow="ellipsis", no_wrap=True, ratio=1)
         for row in bad[:_ROWS]:
             style = "red" if not row.passed else "yellow"
             grid.add_row(
                 Text(row.requirement.value, style),
                 f"{row.passed}/{row.run}",
+                ", ".join(f"{count} {status}" for status, count in row.counts.items() if status is not Status.PASS),
                 row.requirement.entry.sentence.replace("``", ""),
             )
         yield grid
         if bad[_ROWS:]:
             more = [row.requirement.value for row in bad[_ROWS:]]
-            yield _names(f"further requirements with a failing case: {len(more)}", more, width)
+            yield _names(f"and {len(more)} more:", more, width)
     if good:
         others = "other requirements" if bad else "requirements"
         yield Text(f"{others} with every case passed: {len(good)}")
     if uncovered:
-        yield _names(f"requirements without a case: {len(uncovered)}", uncovered, width)
+        yield _names(f"{len(uncovered)} without a case:", uncovered, width)
     yield Text()
 
 
-def _failures(run: Run, width: int) -> Iterator[Text | Table]:
+def _failures(run: Run, folder: str, width: int) -> Iterator[Text | Table]:
+    """The causes of failures, those with the most cases first, each with one example in full."""
     failed = [result for result in run.ordered_results() if result.status.is_failure]
-    causes = [result for result in failed if not _follows(result)]
-    for result in causes[:_FULL]:
-        requirement = result.requirements[0].value
-        yield Text.assemble((f"{result.status} ", "bold red"), (result.case, "bold"), f"  {requirement}")
-        for line in result.reason.splitlines():
-            yield Text(textwrap.fill(line, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False))
-        yield Text(f"  $ {result.rerun}", "cyan")
-    if causes[_FULL:]:
-        yield _names(f"further failures: {len(causes) - _FULL}", [result.case for result in causes[_FULL:]], width)
-    followers = [result.case for result in failed if _follows(result)]
+    groups = _groups(result for result in failed if not _follows(result))
+    titles = {case.id: case.title for case in run.cases}
+    for group in groups[:_CAUSES]:
+        example, *others = group
+        yield Text(_wrapped(_headline(group), width), "bold red")
+        about = f"{example.case} ({example.requirements[0].value}): {titles[example.case]}"
+        yield Text(_wrapped(about, width, indent=2), "bold")
+        for line in example.reason.splitlines():
+            yield Text(_wrapped(line, width, indent=4))
+        if example.failure:
+            yield Text(f"    {folder}/{example.failure}", "dim")
+        yield Text(f"    $ {example.rerun}", "cyan")
+        if others:
+            yield _cases("  the same:", others, width)
+        yield Text()
+    for group in groups[_CAUSES : _CAUSES + _LINES]:
+        yield _cases(f"{_headline(group)}:", group, width)
+    if groups[_CAUSES + _LINES :]:
+        more = sum(map(len, groups[_CAUSES + _LINES :]))
+        yield Text(f"and {more} cases with other causes, which are in the report")
+    followers = [result for result in failed if _follows(result)]
     if followers:
-        yield _names(f"fail only because their valid twins do: {len(followers)}", followers, width)
-    if failed:
+        yield _cases(f"{_count(len(followers), 'fails', 'fail')} only because the valid twin does:", followers, width)
+    if groups[_CAUSES:] or followers:
+        yield Text()
+
+
+def _groups(results: Iterable[CaseResult]) -> list[list[CaseResult]]:
+    """Results with one status and cause together, the largest group first."""
+    groups: dict[tuple[Status, str], list[CaseResult]] = {}
+    for result in results:
+        groups.setdefault((result.status, result.cause), []).append(result)
+    return sorted(groups.values(), key=lambda group: -len(group))
+
+
+def _headline(group: list[CaseResult]) -> str:
+    return f"{_count(len(group), *_VERBS[group[0].status])}: {group[0].cause}"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} case {one}" if number == 1 else f"{number} cases {many}"
+
+
+def _skips(run: Run, width: int) -> Iterator[Text]:
+    """What neither passed nor failed, by its reason."""
+    groups: dict[tuple[Status, str], list[CaseResult]] = {}
+    for result in run.ordered_results():
+        if not result.status.is_failure and result.status is not Status.PASS:
+            groups.setdefault((result.status, result.cause or result.reason), []).append(result)
+    for (status, reason), group in list(groups.items())[:_LINES]:
+        yield _cases(f"{len(group)} {status}: {textwrap.shorten(reason, 200)}:", group, width)
+    if len(groups) > _LINES:
+        yield Text(f"and {len(groups) - _LINES} other reasons, which are in the report")
+    if groups:
         yield Text()
 
 
 def _follows(result: CaseResult) -> bool:
     """Whether the case only fails because its valid twin does, and was not run itself."""
-    return not result.evidence.steps and result.status is Status.FAIL
+    return result.cause == TWIN
+
+
+def _cases(title: str, results: Iterable[CaseResult], width: int) -> Text:
+    return _names(title, [result.case for result in results], width)
+
+
+def _wrapped(line: str, width: int, *, indent: int = 0) -> str:
+    return textwrap.fill(
+        line,
+        width,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + 2),
+        break_on_hyphens=False,
+    )
 
 
 def _names(title: str, names: list[str], width: int) -> Text:
-    shown = ", ".join([*names[:_NAMED], *(["..."] if names[_NAMED:] else [])])
-    text = textwrap.fill(f"{title} ({shown})", width, subsequent_indent="  ", break_on_hyphens=False)
-    return Text(text, "dim")
+    """A title and as many names as two lines hold."""
+    room = max(40, 2 * width - len(title) - 20)
+    shown: list[str] = []
+    used = 0
+    for name in names:
+        used += len(name) + 2
+        if used > room:
+            break
+        shown.append(name)
+    more = [f"and {len(names) - len(shown)} more"] if len(shown) < len(names) else []
+    text = f"{title.lstrip()} {', '.join([*shown, *more])}"
+    return Text(_wrapped(text, width, indent=len(title) - len(title.lstrip())), "dim")

@@ -44,7 +44,7 @@ class Sound(ReferenceAdapter):
 
     def on_bind(self, session: HookedSession, mutable: Storages, outputs: Storages) -> HookedBinding:
         """A binding."""
-        return HookedBinding(self, session.model, mutable, session.inner.bind(mutable, outputs))
+        return HookedBinding(session, mutable, outputs, session.inner.bind(mutable, outputs))
 
     def on_run(self, binding: HookedBinding, feeds: Storages) -> Outputs:
         """A run of a binding."""
@@ -53,6 +53,10 @@ class Sound(ReferenceAdapter):
     def on_release(self, binding: HookedBinding) -> None:
         """The release of a binding."""
         binding.inner.release()
+
+    def on_unload(self, session: HookedSession) -> None:
+        """The end of a session."""
+        session.inner.unload()
 
     def on_unbound_run(self, session: HookedSession, feeds: Storages) -> Outputs:
         """A run without a binding."""
@@ -74,23 +78,27 @@ class HookedSession(AdapterSession):
         return self.adapter.on_unbound_run(self, feeds)
 
     def unload(self) -> None:
-        self.inner.unload()
+        self.adapter.on_unload(self)
 
 
 class HookedBinding(AdapterBinding):
     """A binding of the reference that asks its adapter first.
 
     Attributes:
+        session: its session.
         mutable: the storage that the caller bound.
+        outputs: the storage that the caller bound to outputs.
         inner: the binding of the reference, perhaps to other storage.
         private: memory of the runtime's own, by value name.
         has_failed: whether a run was refused.
     """
 
-    def __init__(self, adapter: Sound, model: ModelProto, mutable: Storages, inner: AdapterBinding) -> None:
-        self.adapter = adapter
-        self.model = model
+    def __init__(self, session: HookedSession, mutable: Storages, outputs: Storages, inner: AdapterBinding) -> None:
+        self.session = session
+        self.adapter = session.adapter
+        self.model = session.model
         self.mutable = mutable
+        self.outputs = outputs
         self.inner = inner
         self.private: dict[str, Array] = {}
         self.has_failed = False
@@ -139,12 +147,12 @@ def bind_copies(
     """A binding in which the chosen storage is replaced by copies."""
     copies = {name: storage.array().copy() for name, storage in mutable.items() if choose(storage)}
     used = {name: lying_in(storage, copies[name]) if name in copies else storage for name, storage in mutable.items()}
-    binding = HookedBinding(session.adapter, session.model, mutable, session.inner.bind(used, outputs))
+    binding = HookedBinding(session, mutable, outputs, session.inner.bind(used, outputs))
     binding.private.update(copies)
     return binding
 
 
 def lying_in(storage: HostStorage, array: Array) -> HostStorage:
     """The storage, with the memory of a writable array."""
-    strides, address = array.strides, array.ctypes.data
-    return replace(storage, address=address, nbytes=array.nbytes, strides=strides, writable=True)
+    address, nbytes, shape, strides = array.ctypes.data, array.nbytes, array.shape, array.strides
+    return replace(storage, address=address, nbytes=nbytes, shape=shape, strides=strides, writable=True)

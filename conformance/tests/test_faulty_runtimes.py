@@ -2,50 +2,55 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 
 import pytest
-from faulty_runtimes import FAULTS, Fault, RejectsEverything
+from fault_table import FOOT, HEAD, cases_of, find, render, runner
+from faulty_hosts import ChangesItsName
+from faulty_models import KnowsThePublicCorpus, RejectsEverything
+from faulty_runtimes import FAULTS, Fault
 from hooked_runtime import Sound
 
-from mutcache_conformance.cases import generate
-from mutcache_conformance.runner import Configuration, Runner
+from mutcache_conformance.runner import RuntimeUnavailable
 from mutcache_conformance.status import Status
 
-CASES = {case.id: case for case in generate()}
+TABLE = Path(__file__).parents[1] / "FAULTS.md"
+CASES = cases_of(0)
 
 
-@pytest.fixture(autouse=True)
-def _importable_by_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = Path(__file__).parent
-    roots = [here, here.parent, here.parents[1] / "reference"]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, roots)))
-
-
-def runner(adapter: type[Sound], folder: Path) -> Runner:
-    command = [sys.executable, "-m", "mutcache_conformance.host", f"{adapter.__module__}:{adapter.__name__}"]
-    return Runner(Configuration(command, folder), CASES)
+def committed() -> list[str]:
+    """The rows of the committed table."""
+    text = TABLE.read_text("utf-8")
+    assert text.startswith(HEAD)
+    assert text.endswith(FOOT)
+    return text[len(HEAD) : -len(FOOT)].splitlines(keepends=True)
 
 
 def test_without_a_fault_all_pass(tmp_path: Path) -> None:
-    names = {name for fault in FAULTS for name in (fault.case, *fault.passes)}
+    names = {name for fault in FAULTS for name in (*fault.fails, *fault.untouched)}
     with runner(Sound, tmp_path) as sound:
         results = [sound.run(CASES[name]) for name in sorted(names)]
     assert [(result.case, result.reason) for result in results if result.status is not Status.PASS] == []
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.adapter.__name__}-{fault.requirement}")
+def test_there_are_enough_faults_each_with_a_name_and_an_idea() -> None:
+    assert len({fault.adapter for fault in FAULTS}) >= 30
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+    assert all(fault.adapter.__doc__ != Sound.__doc__ for fault in FAULTS)
+
+
+def test_the_table_has_every_fault() -> None:
+    assert [row.split(" | ")[:1] for row in committed()] == [[f"| {fault.adapter.__name__}"] for fault in FAULTS]
+    assert TABLE.read_text("utf-8") == render(committed())
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_is_found_by_its_requirement(fault: Fault, tmp_path: Path) -> None:
-    case = CASES[fault.case]
-    assert case.requirements[0] is fault.requirement
-    with runner(fault.adapter, tmp_path) as faulty:
-        others = [faulty.run(CASES[name]) for name in fault.passes]
-        result = faulty.run(case)
-    assert [(other.case, other.reason) for other in others if other.status is not Status.PASS] == []
-    assert result.status is Status.FAIL, result
-    assert fault.words in result.reason
+    assert CASES[fault.fails[0]].requirements[0] is fault.requirement
+    found = find(fault, tmp_path)
+    assert found.surprises() == []
+    stale = "FAULTS.md is stale: run python -m mutcache_tools.generate faults"
+    assert found.row() == committed()[FAULTS.index(fault)], stale
 
 
 @pytest.mark.parametrize("area", ["proto", "alias", "access", "shape", "bind", "dense"])
@@ -54,3 +59,19 @@ def test_rejecting_everything_earns_nothing(area: str, tmp_path: Path) -> None:
     with runner(RejectsEverything, tmp_path) as faulty:
         for case in (negative, CASES[negative.twin]):
             assert faulty.run(case).status is Status.FAIL
+
+
+def test_a_table_of_the_public_corpus_is_worth_nothing_elsewhere(tmp_path: Path) -> None:
+    names = ["alias-011/read-after", "access-001/output", "proto-003/absent", "shape-002/lower"]
+    with runner(KnowsThePublicCorpus, tmp_path / "public") as known:
+        assert [known.run(CASES[name]).status for name in names] == [Status.PASS] * len(names)
+    with runner(KnowsThePublicCorpus, tmp_path / "other", nonce=7) as unknown:
+        assert [unknown.run(cases_of(7)[name]).status for name in names] == [Status.FAIL] * len(names)
+
+
+def test_a_name_that_changes_ends_the_run(tmp_path: Path) -> None:
+    with runner(ChangesItsName, tmp_path) as faulty:
+        assert faulty.run(CASES["dense-001/first-rows"]).status is Status.PASS
+        faulty.close()
+        with pytest.raises(RuntimeUnavailable, match="describes itself as"):
+            faulty.run(CASES["dense-001/last-rows"])

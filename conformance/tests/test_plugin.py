@@ -52,6 +52,11 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
     return pytester
 
 
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+
+
 def run(suite: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     return suite.runpytest_inprocess(*PLUGIN, "-q", *arguments)
 
@@ -61,11 +66,14 @@ def text(result: pytest.RunResult) -> str:
 
 
 def test_a_conformant_runtime(suite: pytest.Pytester) -> None:
-    result = run(suite, "--runtime=toy_runtime:Toy", "-rs")
+    result = run(suite, "--runtime=toy_runtime:Toy")
     assert result.ret == 0, text(result)
     result.assert_outcomes(passed=5, skipped=1)
     result.stdout.fnmatch_lines(
-        ["*dense*conformant*5 of 5*5 pass, 1 unsupported", "*unsupported: the runtime does not*"]
+        [
+            "1 unsupported: the runtime does not declare what the case needs: toy-006/optional",
+            "*dense*conformant*5 of 5*5 pass, 1 unsupported",
+        ]
     )
     folder = suite.path / "conformance-report"
     report = read_report(folder / "report.json")
@@ -85,13 +93,18 @@ def test_a_runtime_that_is_not(suite: pytest.Pytester) -> None:
     command = "pytest -p mutcache_conformance.plugin 'test_toy.py::test_case[[]toy-002/overflow[]]'"
     result.stdout.fnmatch_lines(
         [
-            "fail: step 3 (run) succeeded; it must be refused in phase run",
-            "saved in *failures/toy-002/overflow",
-            "fail toy-002/overflow  MC-DENSE-003",
-            f"  $ {command} --runtime=toy_runtime:Clamping",
+            "1 case fails: a run succeeded that must be refused",
+            "  toy-002/overflow (MC-DENSE-003): A toy.",
+            "    step 3 (run) succeeded; it must be refused in phase run",
+            "    sent: run of binding 'binding' with values = FLOAT[[]2, 3, 4[]] (read-only), position = 6",
+            "    came back: done, updated = FLOAT[[]2, 8, 4[]] at address 0x*",
+            "    conformance-report/failures/toy-002/overflow",
+            f"    $ {command} --runtime=toy_runtime:Clamping",
             "dense    not conformant  4 of 5 *",
         ]
     )
+    assert "= FAILURES =" not in text(result)  # pytest's own list would say it all again
+    assert text(result).count("succeeded; it must be refused") == 1
     saved = (suite.path / "conformance-report/failures/toy-002/overflow/reason.txt").read_text()
     assert "run it again with\n  pytest -p mutcache_conformance.plugin 'test_toy.py::" in saved
 
@@ -130,15 +143,26 @@ def test_a_selection_exits_for_its_own_cases(suite: pytest.Pytester) -> None:
 
 
 def test_options_reach_the_runtime_the_report_and_the_command(suite: pytest.Pytester) -> None:
-    options = ["--runtime=toy_runtime:Optioned", "--runtime-option", "fault=a b=c", "--step-timeout=7.5", "--nonce=12"]
-    result = run(suite, *options, "--report-dir", "elsewhere", "-k", "update")
+    options = [
+        "--runtime=toy_runtime:Optioned",
+        "--runtime-option",
+        "fault=a b=c",
+        "--step-timeout=7.5",
+        "--case-timeout=9",
+        "--nonce=12",
+    ]
+    result = run(suite, *options, "--report", "elsewhere", "-k", "update")
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        ["*RuntimeError: fault is a b=c", "*--nonce=12 --step-timeout=7.5 '--runtime-option=fault=a b=c'"]
+        [
+            "*RuntimeError: fault is a b=c",
+            "*--nonce=12 --step-timeout=7.5 --case-timeout=9 '--runtime-option=fault=a b=c'",
+        ]
     )
     configuration = read_report(suite.path / "elsewhere/report.json")["configuration"]
     assert configuration["options"] == {"fault": "a b=c"}
-    assert (configuration["nonce"], configuration["step_timeout"]) == (12, 7.5)
+    times = configuration["step_timeout"], configuration["case_timeout"]
+    assert (configuration["nonce"], *times) == (12, 7.5, 9)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +176,7 @@ def test_options_reach_the_runtime_the_report_and_the_command(suite: pytest.Pyte
         (["--runtime=toy_runtime:Toy", "--nonce=x"], "--nonce 'x' is not a number"),
         (["--runtime=toy_runtime:Toy", "--shard=3/2"], "--shard '3/2' is not K/N"),
         (["--runtime=toy_runtime:Toy", "--step-timeout=0"], "--step-timeout '0' is not a number of seconds"),
+        (["--runtime=toy_runtime:Toy", "--case-timeout=x"], "--case-timeout 'x' is not a number of seconds"),
         (["--runtime=toy_runtime:Toy", "--runtime-option=x"], "--runtime-option 'x' is not KEY=VALUE"),
         (["--runtime=toy_runtime:Toy", "--profile=flow"], "--profile 'flow' is not known; there are cases for dense"),
     ],

@@ -128,7 +128,7 @@ def test_a_line_that_is_no_message(line: bytes) -> None:
 
 
 def test_the_longest_line_is_declared() -> None:
-    assert MAX_LINE == 4 << 20  # as conformance/PROTOCOL.md says
+    assert MAX_LINE == 4 << 20  # as docs/protocol.rst says
 
 
 @pytest.mark.parametrize("operation", REQUESTS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Mapping
 
 import pytest
 from test_report import finished, outcome
@@ -12,7 +14,8 @@ from mutcache_conformance import mustpass, summary
 from mutcache_conformance.evidence import Evidence
 from mutcache_conformance.mustpass import Required
 from mutcache_conformance.report import Run
-from mutcache_conformance.status import Status
+from mutcache_conformance.runner import TWIN
+from mutcache_conformance.status import CaseResult, Status
 
 COMMAND = (
     "pytest 'conformance/test_toy.py::test_case[toy-001/update]' --runtime=toy_runtime:Toy --nonce=123456789012345"
@@ -27,8 +30,10 @@ def _toy_lists(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def failing() -> Run:
     reason = "after step 3 (run), byte 34 of storage 'cache' (element [0, 2, 0]): expected 0xc8 (written by the run), "
-    cause = outcome(VALID.id, Status.CRASH, f"{reason}found 0x00\nand a second line", rerun=COMMAND)
-    follower = dataclasses.replace(outcome(OVERFLOW.id, Status.FAIL, "its twin"), evidence=Evidence())
+    cause = outcome(
+        VALID.id, Status.CRASH, f"{reason}found 0x00\nand a second line", rerun=COMMAND, cause="it fell", failure="f/x"
+    )
+    follower = dataclasses.replace(outcome(OVERFLOW.id, Status.FAIL, "its twin", cause=TWIN), evidence=Evidence())
     return finished(cause, follower, outcome(READ_ONLY.id))
 
 
@@ -36,7 +41,7 @@ def failing() -> Run:
 def test_lines_are_as_wide_as_the_terminal_but_for_commands(width: int) -> None:
     lines = summary.render(failing(), "conformance-report", width=width, color=False).splitlines()
     assert all(len(line) <= width for line in lines if "$" not in line)
-    assert lines.count(f"  $ {COMMAND}") == 1
+    assert lines.count(f"    $ {COMMAND}") == 1
     assert not any(line.endswith(" ") for line in lines)
 
 
@@ -46,11 +51,11 @@ def test_what_it_tells() -> None:
         "toy 1  through adapter toy adapter 2",
         "checks that the adapter performs in its stead: MC-BIND-002",
         "dense    not conformant  0 of 2                 1 pass, 1 fail, 1 crash",
-        "MC-DENSE-001     0/1  ",
+        "MC-DENSE-001     0/1  1 crash    ",
         "other requirements with every case passed: 1",
-        "crash toy-001/update  MC-DENSE-001",
-        "  and a second line",
-        "fail only because their valid twins do: 1 (toy-002/overflow)",
+        "1 case crashes: it fell\n  toy-001/update (MC-DENSE-001): A toy.\n    after step 3",
+        "    and a second line\n    conformance-report/f/x\n    $ pytest",
+        "1 case fails only because the valid twin does: toy-002/overflow",
         "report: conformance-report/report.json",
     ):
         assert words in text
@@ -73,14 +78,45 @@ def test_a_selection_says_that_it_is_one() -> None:
     assert "No verdict: this was a selection of the cases (-k immutable)." in text
 
 
-def test_many_failures_are_told_in_brief() -> None:
-    many = {f"toy-{n:03d}/x": dataclasses.replace(VALID, id=f"toy-{n:03d}/x") for n in range(100, 150)}
-    results = {
-        name: dataclasses.replace(outcome(VALID.id, Status.FAIL, "x", rerun="pytest x"), case=name) for name in many
+def numbered(numbers: range, cause: str, status: Status = Status.FAIL) -> dict[str, CaseResult]:
+    """Results of cases that are numbered, for one cause."""
+    return {
+        f"toy-{n:03d}/x": dataclasses.replace(
+            outcome(VALID.id, status, "x", rerun="pytest x", cause=cause), case=f"toy-{n:03d}/x"
+        )
+        for n in numbers
     }
-    run = dataclasses.replace(finished(), cases=tuple(many.values()), results=results)
-    text = summary.render(run, "conformance-report", width=80, color=False)
-    assert text.count("$ pytest x") == 10
-    assert "further failures: 40 (toy-110/x, toy-111/x" in text
-    assert "toy-121/x" in text
-    assert "toy-122/x" not in text
+
+
+def rendered(results: Mapping[str, CaseResult], width: int = 80) -> str:
+    cases = tuple(dataclasses.replace(VALID, id=name) for name in results)
+    run = dataclasses.replace(finished(), cases=cases, results=results)
+    return summary.render(run, "conformance-report", width=width, color=False)
+
+
+def test_one_cause_is_told_once() -> None:
+    text = rendered(numbered(range(100, 103), "less") | numbered(range(200, 600), "more"))
+    assert text.count("$ pytest x") == 2
+    assert text.index("400 cases fail: more\n  toy-200/x") < text.index("3 cases fail: less\n  toy-100/x")
+    assert "  the same: toy-101/x, toy-102/x\n" in text
+    named = re.findall(r"toy-[2-5]\d\d/x", text)
+    assert f", and {400 - len(named)} more 3 cases fail" in " ".join(text.split())
+    assert len(text.splitlines()) < 40
+
+
+def test_many_causes_are_told_in_brief() -> None:
+    results: dict[str, CaseResult] = {}
+    for n in range(100, 140):
+        results |= numbered(range(n, n + 1), f"cause {n}")
+    text = rendered(results)
+    assert text.count("$ pytest x") == 6
+    assert "1 case fails: cause 117: toy-117/x" in text
+    assert "and 22 cases with other causes" in text
+    assert "toy-118/x" not in text
+    assert len(text.splitlines()) < 70
+
+
+def test_what_was_skipped_is_told_by_its_reason() -> None:
+    text = rendered(numbered(range(100, 150), "", Status.UNSUPPORTED) | numbered(range(150, 160), TWIN, Status.NOT_RUN))
+    assert "50 unsupported: x: toy-100/x, toy-101/x, " in text
+    assert f"10 not-run: {TWIN}: toy-150/x, " in text

@@ -128,6 +128,15 @@ class _LyingAboutAddresses(ToyBinding):
         return {name: OutputValue(copy.dtype, copy.shape, copy.nbytes, self.storage.address, copy.read)}
 
 
+class _Stale(ToyBinding):
+    """Its output is the storage by address, and shows what that held before the first run."""
+
+    def run(self, feeds: Mapping[str, HostStorage]) -> Mapping[str, OutputValue]:
+        copy = OutputValue.of(self.cache.copy())
+        (name,) = super().run(feeds)
+        return {name: OutputValue(copy.dtype, copy.shape, copy.nbytes, self.storage.address, copy.read)}
+
+
 class _OffByOne(ToyBinding):
     def update(self, values: Array, position: int) -> None:
         super().update(values, position + 1)
@@ -156,6 +165,11 @@ class _Raising(ToyBinding):
         raise RuntimeError("no kernel")
 
 
+class _Exhausting(ToyBinding):
+    def update(self, values: Array, position: int) -> None:
+        bytearray(1 << 60)
+
+
 class _Refusing(ToyBinding):
     def update(self, values: Array, position: int) -> None:
         raise Rejected("run", None, "not today")
@@ -163,7 +177,15 @@ class _Refusing(ToyBinding):
 
 class _Hanging(ToyBinding):
     def update(self, values: Array, position: int) -> None:
+        print("asleep", flush=True)
         time.sleep(3600)
+
+
+class _HangingOnOverflow(_Hanging):
+    def update(self, values: Array, position: int) -> None:
+        if position + values.shape[-2] > self.cache.shape[-2]:
+            super().update(values, position)
+        ToyBinding.update(self, values, position)
 
 
 class _Aborting(ToyBinding):
@@ -249,26 +271,20 @@ class SlowConcurrent(Concurrent):
 Copying = faulty(_Copying)
 CopyingBack = faulty(_CopyingBack)
 LyingAboutAddresses = faulty(_LyingAboutAddresses)
+Stale = faulty(_Stale)
 OffByOne = faulty(_OffByOne)
 Clamping = faulty(_Clamping)
 WritingBeforeChecking = faulty(_WritingBeforeChecking)
 WritingPastTheEnd = faulty(_WritingPastTheEnd)
 Raising = faulty(_Raising)
+Exhausting = faulty(_Exhausting)
 RefusingRuns = faulty(_Refusing)
 Hanging = faulty(_Hanging)
+HangingOnOverflow = faulty(_HangingOnOverflow)
 Aborting = faulty(_Aborting)
 Flooding = faulty(_Flooding)
 Exiting = faulty(session=_Exiting)
 AcceptingReadOnly = faulty(session=_AcceptingReadOnly)
-
-
-class Sleeping(Toy):
-    """Never comes to describe itself."""
-
-    def describe(self) -> Description:
-        print("asleep", flush=True)
-        time.sleep(3600)
-        raise AssertionError
 
 
 class _AbortingOnNegative(_Aborting):

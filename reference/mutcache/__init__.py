@@ -1,5 +1,6 @@
 """Specification toolkit for ONNX mutable execution caches: check, plan and run models that update caches in place."""
 
+from mutcache.alias import AliasClasses, ModelAliases, Storage, alias_classes
 from mutcache.check import check_model, diagnose
 from mutcache.diagnostics import Diagnostic, Location, Severity
 from mutcache.errors import BindError, CheckError, DecodeError, MutcacheError, PlanError, RunError
@@ -22,6 +23,7 @@ __all__ = [
     "MUST_ALIAS",
     "READ_ONLY",
     "READ_WRITE",
+    "AliasClasses",
     "BindError",
     "Binding",
     "CheckError",
@@ -29,6 +31,7 @@ __all__ = [
     "Diagnostic",
     "ExecutionPlan",
     "Location",
+    "ModelAliases",
     "ModelProto",
     "MutcacheError",
     "PlanError",
@@ -36,6 +39,8 @@ __all__ = [
     "RunError",
     "Session",
     "Severity",
+    "Storage",
+    "alias_classes",
     "check_model",
     "diagnose",
     "from_onnx",

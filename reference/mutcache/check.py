@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mutcache.alias import analyze
+from mutcache.alias import alias_classes
 from mutcache.decode import decode
-from mutcache.diagnostics import Diagnostic, Location, Severity
+from mutcache.diagnostics import Diagnostic
 from mutcache.errors import CheckError
 from mutcache.external import resolve_external_data
-from mutcache.model import DOMAIN, DOMAIN_VERSION, Model
+from mutcache.model import Model
 from mutcache.projection import inference_error, project
 from mutcache.proto import load
 from mutcache.proto.onnx_ml import ModelProto
@@ -51,9 +51,9 @@ def diagnose(model: Checkable, *, base: bool = True) -> list[Diagnostic]:
         DecodeError: the file cannot be read, or the model has what protobuf cannot store.
     """
     decoded = _read(model)
-    classes = analyze(decoded.graph, decoded.functions)
-    context = Context(decoded, classes, ShapesContext(decoded, classes, base=base))
-    findings = [*_unsupported(context)]
+    aliases = alias_classes(decoded)
+    context = Context(decoded, aliases, ShapesContext(decoded, aliases.main, base=base))
+    findings: list[Diagnostic] = []
     for rule in RULES.values():
         findings.extend(rule(context))
     if base:
@@ -69,26 +69,6 @@ def _read(model: Checkable) -> Model:
     decoded = decode(load(model, external_data=False))
     resolve_external_data(decoded, Path(model).parent)
     return decoded
-
-
-def _unsupported(context: Context) -> Iterator[Diagnostic]:
-    """What this version does not judge. It says so rather than reject a model that may be sound."""
-    version = context.model.opsets.get(DOMAIN, DOMAIN_VERSION)
-    if version != DOMAIN_VERSION:
-        yield Diagnostic(
-            None,
-            f"the model imports version {version} of {DOMAIN}, this checker knows version {DOMAIN_VERSION}",
-            hint=f"import version {DOMAIN_VERSION}",
-        )
-    for index in context.classes.opaque:
-        node = context.graph.nodes[index]
-        yield Diagnostic(
-            None,
-            f"node {node.label} aliases storage through a subgraph or function; this is not judged yet, "
-            "nor are the versions of the caches that it touches",
-            Location(context.graph.path, node.label),
-            severity=Severity.WARNING,
-        )
 
 
 def _base_findings(context: Context, findings: Sequence[Diagnostic]) -> Iterator[Diagnostic]:

@@ -76,5 +76,12 @@ def scan_outputs(node: Node, body: Graph) -> range:
     return range(max(carried, 0), len(node.outputs)) if kind in (Construct.LOOP, Construct.SCAN) else range(0)
 
 
+def is_only_read(node: Node, body: Graph, position: int) -> bool:
+    """Whether the body output at ``position`` is a condition or a scan output: read, not carried."""
+    if construct_of(node) not in (Construct.LOOP, Construct.SCAN):
+        return False
+    return all(slot.result != position for slot in slots(node, body))
+
+
 def _scanned(node: Node) -> int:
     return next((attribute.i for attribute in node.proto.attribute if attribute.name == "num_scan_inputs"), 0)

@@ -35,6 +35,7 @@ from mutcache.model import (
     ValueType,
 )
 from mutcache.proto.onnx_ml import (
+    AttributeProto,
     FunctionProto,
     GraphProto,
     ModelProto,
@@ -47,6 +48,9 @@ from mutcache.proto.onnx_ml import (
 
 _ACCESS_FIELD = ValueInfoProto.DESCRIPTOR.fields_by_name["access"].number
 _KIND_FIELD = ValueAliasProto.DESCRIPTOR.fields_by_name["kind"].number
+#: Types of attributes that may hold graphs. An absent type is UNDEFINED; one that does not fit what it holds is the
+#: base check's finding.
+_GRAPH_TYPES = frozenset({AttributeProto.UNDEFINED, AttributeProto.GRAPH, AttributeProto.GRAPHS})
 #: Messages nest no deeper in bytes that protobuf accepts; one that was built in memory could.
 _MAX_DEPTH = 100
 
@@ -83,18 +87,19 @@ def decode_graph(proto: GraphProto, path: str, depth: int = 0) -> Graph:
         raise DecodeError(f"the model nests subgraphs more than {_MAX_DEPTH} levels deep")
     protos = list(proto.node)  # kept, since protobuf makes a new Python object whenever it is asked for an element
     marked, nested = _scan_nodes(protos)
-    entries = [*proto.input, *proto.output, *proto.value_info]
+    inputs = tuple(map(decode_value, proto.input))
+    outputs = tuple(map(decode_value, proto.output))
     return Graph(
         path=path,
         proto=proto,
-        inputs=tuple(map(decode_value, proto.input)),
-        outputs=tuple(map(decode_value, proto.output)),
+        inputs=inputs,
+        outputs=outputs,
         value_info=_LazyValues(proto.value_info),
         nodes=_LazyNodes(protos, path, depth),
         node_protos=protos,
         initializers={_text(tensor.name): tensor for tensor in proto.initializer},
         sparse_initializers={_text(tensor.values.name): tensor for tensor in proto.sparse_initializer},
-        annotated=_annotated(entries),
+        annotated=(*filter(_is_annotated, (*inputs, *outputs)), *_annotated(proto.value_info)),
         marked=marked,
         nested=nested,
     )
@@ -105,7 +110,7 @@ def _decode_function(proto: FunctionProto) -> Graph:
     protos = list(proto.node)
     marked, nested = _scan_nodes(protos)
     value_info = _LazyValues(proto.value_info)
-    annotated = _annotated(proto.value_info)
+    annotated = tuple(_annotated(proto.value_info))
     entries: dict[str, list[Value]] = {}
     for entry in annotated:
         entries.setdefault(entry.name, []).append(entry)
@@ -134,26 +139,31 @@ def _decode_function(proto: FunctionProto) -> Graph:
 
 
 def _scan_nodes(protos: Sequence[NodeProto]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The indices of the marked and of the nested nodes. Most nodes are neither, so the loops over all run in C."""
+    """The indices of the marked and of the nested nodes. Most are neither: few fields are looked at."""
     marked = set(compress(count(), map(attrgetter("output_alias"), protos)))
     marked.update(index for index, domain in enumerate(map(attrgetter("domain"), protos)) if domain == DOMAIN)
-    nested = [
-        index
-        for index in compress(count(), map(attrgetter("attribute"), protos))
-        if any(attribute.HasField("g") or attribute.graphs for attribute in protos[index].attribute)
-    ]
+    nested: list[int] = []
+    for index, attributes in enumerate(map(attrgetter("attribute"), protos)):
+        if attributes:
+            for attribute in attributes:
+                if attribute.type in _GRAPH_TYPES and (attribute.HasField("g") or attribute.graphs):
+                    nested.append(index)
+                    break
     return tuple(sorted(marked)), tuple(nested)
 
 
-def _annotated(entries: Iterable[ValueInfoProto]) -> tuple[Value, ...]:
-    """The entries that say more than the defaults; an access that this version does not define is no default."""
-    return tuple(
-        decode_value(entry)
-        for entry in entries
-        if entry.access
-        or entry.alias_of
-        or (len(UnknownFieldSet(entry)) and _unknown_number(entry, _ACCESS_FIELD) is not None)
-    )
+def _annotated(entries: Iterable[ValueInfoProto]) -> Iterator[Value]:
+    """The entries that say more than the defaults, and only these decoded."""
+    for entry in entries:
+        if entry.access or entry.alias_of or len(UnknownFieldSet(entry)):
+            value = decode_value(entry)
+            if _is_annotated(value):
+                yield value
+
+
+def _is_annotated(value: Value) -> bool:
+    """Whether an entry says more than the defaults; an access that this version does not define is no default."""
+    return bool(value.access or value.alias_of or value.unknown_access is not None)
 
 
 class _LazyNodes(Sequence[Node]):
@@ -175,6 +185,8 @@ class _LazyNodes(Sequence[Node]):
     def __getitem__(self, index: int | slice) -> Node | tuple[Node, ...]:
         if isinstance(index, slice):
             return tuple(self[position] for position in range(*index.indices(len(self))))
+        if index in self._decoded:
+            return self._decoded[index]
         position = range(len(self))[index]
         node = self._decoded.get(position)
         if node is None:

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 from onnx import external_data_helper, helper
 
-from mutcache.alias import walk
 from mutcache.errors import DecodeError
 from mutcache.model import Model
 from mutcache.proto.onnx_ml import TensorProto
+from mutcache.scopes import walk
 
 
 def resolve_external_data(model: Model, folder: Path) -> None:

@@ -98,19 +98,33 @@ class _Inliner:
         scopes = [model.graph, *nested_graphs(model.graph.node)]
         self._fresh_value = _FreshNames(name for scope in scopes for name in _value_names(scope))
         self._fresh_node = _FreshNames(node.name for scope in scopes for node in scope.node)
-        self._refuse_recursion()
+        self._judge_calls(model.graph.node)
 
-    def _refuse_recursion(self) -> None:
+    def _judge_calls(self, nodes: Iterable[NodeProto]) -> None:
+        """Refuse recursion, and functions that would fill the memory, before anything is inlined."""
         bodies = list(self._functions.values())
         number = {key: index for index, key in enumerate(self._functions)}
-        called = [map(_callee, walk_nodes(body.node)) for body in bodies]
-        successors = [[number[callee] for callee in callees if callee in number] for callees in called]
+        contents = [tuple(map(_callee, walk_nodes(body.node))) for body in bodies]
+        successors = [[number[callee] for callee in callees if callee in number] for callees in contents]
         component = components(successors)
-        size = Counter(component)
+        members = Counter(component)
         for start in range(len(bodies)):
-            if size[component[start]] > 1 or start in successors[start]:
+            if members[component[start]] > 1 or start in successors[start]:
                 path = " -> ".join(_label(bodies[index]) for index in shortest_path(successors, start, start))
                 raise MutcacheError(f"functions call each other in a cycle: {path}", hint="ONNX has no recursion")
+        sizes = [len(callees) for callees in contents]
+        for index in sorted(range(len(bodies)), key=component.__getitem__):  # what a function calls comes before it
+            sizes[index] += sum(sizes[callee] for callee in successors[index])
+        self._count(sum(sizes[number[callee]] for callee in map(_callee, walk_nodes(nodes)) if callee in number))
+        self._inlined = 0
+
+    def _count(self, nodes: int) -> None:
+        self._inlined += nodes
+        if self._inlined > MAX_INLINED:
+            raise MutcacheError(
+                f"the bodies of the functions have more than {MAX_INLINED} nodes once they are inlined",
+                hint="run the model with its functions",
+            )
 
     def inline(self, graph: GraphProto, depth: int = 0) -> None:
         """Replace every call in ``graph`` and in its subgraphs."""
@@ -168,12 +182,11 @@ class _Inliner:
 
         nodes = [_copy(node) for node in function.node]
         rename_nodes(nodes, translate, self._enter)
-        for node in walk_nodes(nodes):
-            self._inlined += 1
+        copies = list(walk_nodes(nodes))
+        self._count(len(copies))  # again, since a graph that is passed as an attribute may bring in more calls
+        for node in copies:
             if node.name:
                 node.name = self._fresh_node(f"{call.name}/{node.name}" if call.name else node.name)
-        if self._inlined > MAX_INLINED:
-            raise MutcacheError(f"the bodies of the functions have more than {MAX_INLINED} nodes once they are inlined")
         given = {attribute.name: attribute for attribute in (*function.attribute_proto, *call.attribute)}
         _substitute(nodes, given)
         site.declare(function, names)

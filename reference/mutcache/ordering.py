@@ -2,54 +2,61 @@
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Iterator
 
-from mutcache.alias import AliasClasses, captures, find_uses
-from mutcache.model import Graph
+from mutcache.alias import alias_names
+from mutcache.classes import AliasClasses
+from mutcache.scopes import find_uses, is_shape_reader
 
 
-def dependencies(graph: Graph, classes: AliasClasses) -> list[list[int]]:
-    """For each node the nodes that must come after it; an edge may stand twice.
+def dependencies(classes: AliasClasses, *, annotations: bool = False) -> list[list[int]]:
+    """For each node of a scope the nodes that must come after it; an edge may stand twice.
 
     Data flows from the first producer of a name to its users. A user of a version precedes the first node that
-    mutates the version. The nodes that touch a class of which nothing is known keep their order.
+    mutates the version.
+
+    Args:
+        classes: the scope.
+        annotations: let what ``alias_of`` names precede what it stands on too (MC-ALIAS-005). Such an edge may be
+            wrong, and then no order exists, though one without it does.
     """
+    graph = classes.graph
     producers: dict[str, int] = {}
-    for index, proto in enumerate(graph.proto.node):
+    for index, proto in enumerate(graph.node_protos):
         for name in proto.output:
             producers.setdefault(name, index)
     producers.pop("", None)
     successors: list[list[int]] = [[] for _ in graph.nodes]
-    for index, proto in enumerate(graph.proto.node):
+    for index, proto in enumerate(graph.node_protos):
         for name in proto.input:
             if name in producers:
                 successors[producers[name]].append(index)
     for index in graph.nested:
-        for name in captures(graph.nodes[index]):
+        for name in sorted(classes.operands(index).difference(graph.node_protos[index].input)):
             if name in producers:
                 successors[producers[name]].append(index)
 
     uses = find_uses(graph, frozenset(classes.root_of))
     mutators = classes.mutators()
-    touching: dict[str, set[int]] = {root: set() for root in classes.unjudged}
     for name, readers in uses.items():
-        root = classes.root_of[name]
-        if root in touching:
-            touching[root].update(readers)
-            continue
-        mutating = mutators.get((root, classes.version_of[name]))
+        mutating = mutators.get((classes.root_of[name], classes.version_of[name]))
         if mutating:
             for reader in readers:
-                if reader != mutating[0] and not is_exempt(graph, reader):
+                if reader != mutating[0] and not is_shape_reader(graph.nodes[reader]):
                     successors[reader].append(mutating[0])
-    for nodes in touching.values():
-        ordered = sorted(nodes)
-        for earlier, later in itertools.pairwise(ordered):
-            successors[earlier].append(later)
+    if annotations:
+        for target, index in _named_before(classes):
+            if producers.get(target, index) != index:
+                successors[producers[target]].append(index)
     return successors
 
 
-def is_exempt(graph: Graph, index: int) -> bool:
-    """Whether the node reads no content: a class never changes its shape, so ``Shape`` and ``Size`` may come late."""
-    node = graph.nodes[index]
-    return node.is_standard and node.op_type in ("Shape", "Size")
+def _named_before(classes: AliasClasses) -> Iterator[tuple[str, int]]:
+    """(target, node) of every ``alias_of`` that names a value of this scope, on an output of the node or inside it."""
+    for scope in classes.walk():
+        for name, target in alias_names(scope.graph):
+            if name in scope.links and scope.find(target) is classes:
+                index, inner = scope.links[name].node, scope
+                while inner is not classes and inner.outer is not None:
+                    index, inner = inner.holder, inner.outer
+                yield target, index

@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mutcache.alias import AliasClasses, analyze, captures, storage_ports
+from mutcache.alias import AliasClasses, analyze, storage_ports
 from mutcache.check import check_model
 from mutcache.decode import decode
 from mutcache.errors import PlanError
 from mutcache.model import DOMAIN, Graph, Model, Node, TensorType
 from mutcache.proto.onnx_ml import ModelProto
 from mutcache.requirements import Req
+from mutcache.scopes import captures
 
 #: The operators whose aliased output has an in-place kernel. Whatever else carries an alias cannot be executed.
 IN_PLACE: Final = frozenset({(DOMAIN, "CacheUpdate"), ("", "Identity")})
@@ -119,7 +120,7 @@ def _require_executable(model: Model, classes: AliasClasses) -> None:
                 hint="use dense caches",
                 value=value.name,
             )
-    for index in classes.opaque:
+    for index in classes.constructs:
         raise PlanError(
             f"{graph.nodes[index].label} aliases or mutates storage inside a subgraph or a function; this version "
             "executes such nodes only in straight-line graphs",

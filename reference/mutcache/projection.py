@@ -18,9 +18,10 @@ from onnx import checker, shape_inference
 import mutcache.schemas  # noqa: F401  # registers the operators with stock onnx
 from mutcache.decode import decode_type
 from mutcache.errors import MutcacheError
-from mutcache.model import STANDARD_DOMAINS, Dim, Model, TensorType, ValueType
+from mutcache.model import DOMAIN, DOMAIN_VERSION, STANDARD_DOMAINS, Dim, Model, TensorType, ValueType
 from mutcache.proto import BASE_IR_VERSION, IR_VERSION, serialize
 from mutcache.proto.onnx_ml import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
+from mutcache.scopes import walk
 
 #: Elements from which on an initializer is large. Shapes and positions, whose values matter, are far smaller.
 _LARGE: Final = 1 << 16
@@ -53,12 +54,23 @@ def project(model: Model, types: Mapping[str, ValueType] | None = None, omitted:
     for function in proto.functions:
         _strip_entries(function.value_info)
         _strip_nodes(function.node)
+    if any(scope.marked for scope in walk(model.graph)):
+        _import_domain(proto.opset_import)
+    for function in proto.functions:
+        if any(node.domain == DOMAIN for node in function.node):
+            _import_domain(function.opset_import)
     _declare(graph, types or {})
     for index in omitted:
         _make_identity(graph.node[index])
     if omitted and not any(opset.domain in STANDARD_DOMAINS for opset in proto.opset_import):
         proto.opset_import.add(domain="", version=1)
     return proto
+
+
+def _import_domain(imports: Any) -> None:
+    """Import our operators as they are registered; which version the model imports, MC-PROTO-006 judges."""
+    opset = next((opset for opset in imports if opset.domain == DOMAIN), None) or imports.add(domain=DOMAIN)
+    opset.version = DOMAIN_VERSION
 
 
 def large_initializers(model: Model) -> Iterator[TensorProto]:

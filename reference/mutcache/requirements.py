@@ -83,6 +83,7 @@ class Req(enum.StrEnum):
     MC_PROTO_003 = "MC-PROTO-003"
     MC_PROTO_004 = "MC-PROTO-004"
     MC_PROTO_005 = "MC-PROTO-005"
+    MC_PROTO_006 = "MC-PROTO-006"
     MC_ALIAS_001 = "MC-ALIAS-001"
     MC_ALIAS_002 = "MC-ALIAS-002"
     MC_ALIAS_003 = "MC-ALIAS-003"
@@ -254,6 +255,19 @@ _ENTRIES: dict[Req, Requirement] = {
         text_hash="7cad4efe47f64cbbe3a674a48629ca2110cd41957c4d887c340d75734f822724",
         chapter="01-proto.rst",
     ),
+    Req.MC_PROTO_006: Requirement(
+        level=Level.MUST,
+        subject=Subject.MODEL,
+        phases=(Phase.CHECK,),
+        profile=Profile.DENSE,
+        status=Status.FINAL,
+        sentence=(
+            "A model, or a function of a model, that contains an operator of the domain ``onnx.mutable_cache`` MUST "
+            "import version 1 of that domain."
+        ),
+        text_hash="ea67fd2256d7a6ef7743187981d6a410319dc79867a19025e7d110b92ed13c15",
+        chapter="01-proto.rst",
+    ),
     Req.MC_ALIAS_001: Requirement(
         level=Level.MUST,
         subject=Subject.MODEL,
@@ -299,9 +313,9 @@ _ENTRIES: dict[Req, Requirement] = {
         profile=Profile.DENSE,
         status=Status.FINAL,
         sentence=(
-            "An input of a node MUST be aliased by at most one output of that node."
+            "An input of a node MUST stand in ``output_alias`` entries of at most one output of that node."
         ),
-        text_hash="a3b933d35983be314043d86bb510133806fbdc19d0cccfd9fd7521d97e6003d3",
+        text_hash="3d971ed2b51327776fbd86ccee14df3619bacba1c4f87d1d384639a841e5f312",
         chapter="02-alias.rst",
     ),
     Req.MC_ALIAS_005: Requirement(
@@ -509,13 +523,13 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.MODEL,
         phases=(Phase.CHECK,),
         profile=Profile.PAGED,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "A sequence of or map to quantized tensors MUST be consumed only by operators of the domain "
-            "``onnx.mutable_cache``, by ``Identity``, ``SequenceLength``, control flow and function calls. A map in "
-            "control flow and a sequence as the state of a Scan MUST be rejected."
+            "``onnx.mutable_cache``, by ``Identity``, ``SequenceLength``, control flow and function calls. A map as an "
+            "input or output of a control flow node and a sequence as the state of a Scan MUST be rejected."
         ),
-        text_hash="b6aea9450681fea2f8ed31b2de976ff8a00787b87c277713d992d6652b42ba8e",
+        text_hash="411673e97699bb58cd1c43b7ca3b78905c2030acd8172717c87d95860acf1d52",
         chapter="03-access.rst",
     ),
     Req.MC_SHAPE_001: Requirement(
@@ -603,11 +617,12 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.MODEL,
         phases=(Phase.CHECK,),
         profile=Profile.FLOW,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
-            "When an output of an If node aliases, it MUST resolve to the same alias root in every branch."
+            "When an output of an If node aliases a value from outside its branches, it MUST resolve to the same alias "
+            "root in every branch."
         ),
-        text_hash="d68d87776a86280590cc016d8475fd0c58c185f1783c5e45a2032257cc44a6d3",
+        text_hash="0e953417c54f71018729b50e53293b6f8d891dcce5dc57c4a2e5fddb43c1472b",
         chapter="05-flow.rst",
     ),
     Req.MC_FLOW_002: Requirement(
@@ -615,11 +630,11 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.MODEL,
         phases=(Phase.CHECK,),
         profile=Profile.FLOW,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
-            "An output of an If node MUST alias in every branch or in none."
+            "An output of an If node MUST alias a value from outside its branches in every branch or in none."
         ),
-        text_hash="ccc369df7d6d3909e4a77d1c2dd7749ddf2a448f7aac47e66c2bfc09090cf2f1",
+        text_hash="1cf24a2e1ffa238c0297bb779cb982d0c7f6f74f0949e05fc02df6e74386aaea",
         chapter="05-flow.rst",
     ),
     Req.MC_FLOW_003: Requirement(
@@ -627,7 +642,7 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.MODEL,
         phases=(Phase.CHECK,),
         profile=Profile.FLOW,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "A branch that leaves a class unmodified which another branch mutates MUST return the current version of "
             "the class through an ``Identity`` node that carries ``{0, 0, MUST_ALIAS}``."
@@ -640,13 +655,14 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.MODEL,
         phases=(Phase.CHECK, Phase.RUN,),
         profile=Profile.FLOW,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "When a Loop mutates the alias class of a carried slot, the body output of that slot MUST alias the body "
-            "input of the same slot. The Loop's output of that slot then MUST be the storage of its initial value, "
-            "also when the Loop makes no trip."
+            "input of the same slot. A body output of a carried slot MUST NOT alias the body input of another slot or "
+            "a captured value. When the body output of a slot aliases its body input, the Loop's output of that slot "
+            "MUST be the storage of its initial value, also when the Loop makes no trip."
         ),
-        text_hash="11e18d3bfa74a2a75eef9e6d0bed3d32ddcab6952b11b44755b8ad9e46d993b9",
+        text_hash="44f682072ebee4259570ab57253efdd0085c274a33ea0c199ff44e5567cfd937",
         chapter="05-flow.rst",
     ),
     Req.MC_FLOW_005: Requirement(
@@ -654,12 +670,12 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.MODEL,
         phases=(Phase.CHECK, Phase.RUN,),
         profile=Profile.FLOW,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
-            "When a Scan mutates the alias class of a state variable, MC-FLOW-004 MUST hold for that state variable. A "
-            "scan output MUST NOT alias."
+            "MC-FLOW-004 MUST hold for the state variables of a Scan as for the carried slots of a Loop. A scan output "
+            "of a Scan or Loop node MUST NOT alias: neither ``output_alias`` nor ``alias_of`` names it."
         ),
-        text_hash="84ae3724cba6439c34c6aa1f647b3bae844482156c999cebd2d629602d480c3a",
+        text_hash="c8bd87c60da47848d3682efbbb2cc51838102cf44227f21ba6da36c82f70b564",
         chapter="05-flow.rst",
     ),
     Req.MC_FLOW_006: Requirement(
@@ -667,12 +683,13 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.MODEL,
         phases=(Phase.CHECK,),
         profile=Profile.FLOW,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
-            "The body of a Loop or Scan MUST NOT mutate a class that it captures, and MUST NOT capture a class that it "
-            "also carries. A branch of an If MAY mutate a class that it captures."
+            "The body of a Loop, a Scan, or any other operator but If that holds a graph MUST NOT mutate a class that "
+            "it captures. A Loop or Scan body MUST NOT capture a class that it also carries, except as an input of "
+            "``Shape`` or ``Size``. A branch of an If MAY mutate a class that it captures."
         ),
-        text_hash="e41133a2591254da57632d7ab195730fc2a67bd4d6b18efda8ca469b632c781d",
+        text_hash="a50c1a841d4391bffe1a1f0b5b4fd41817696b1211acd11fb8236d1c254edf24",
         chapter="05-flow.rst",
     ),
     Req.MC_FLOW_007: Requirement(
@@ -680,7 +697,7 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.MODEL,
         phases=(Phase.CHECK,),
         profile=Profile.FLOW,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "A formal input whose class a function mutates MUST be ``READ_WRITE`` in ``FunctionProto.value_info``, the "
             "output that returns it MUST carry ``alias_of``, and at every call the argument's alias root MUST be a "
@@ -695,11 +712,14 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.TOOL,
         phases=(Phase.CHECK,),
         profile=Profile.FLOW,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
-            "A tool that inlines functions, renames values or prefixes names MUST rewrite ``alias_of`` accordingly."
+            "A tool that inlines functions, renames values or prefixes names MUST replace the name in every "
+            "``alias_of`` by the name that the same value has in the result. A tool that inlines a function MUST drop "
+            "``access`` of its formal inputs, whose place the arguments take, and MUST keep storage that a body hands "
+            "through one storage wherever the caller annotates it so."
         ),
-        text_hash="461559517fbb727c8d52b102e8bf8a0fdf720c69a8d171ac2a545879c175093d",
+        text_hash="4c545f3828fc9bed271ead114acbf5b70e9877cde4940b82ebc60593f0f289b6",
         chapter="05-flow.rst",
     ),
     Req.MC_FLOW_009: Requirement(
@@ -707,13 +727,14 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.MODEL,
         phases=(Phase.CHECK,),
         profile=Profile.FLOW,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "A class that a body mutates MUST leave through an output of its construct, in every branch; at every call "
-            "of a function, that output MUST be named and the argument MUST be present. A formal input of a Loop or "
-            "Scan body whose class is mutated MUST be ``READ_WRITE``."
+            "of a function, that output MUST be named and the argument MUST be present. The same output of an If, Loop "
+            "or Scan node MUST be named. A formal input of a Loop or Scan body whose class is mutated MUST be "
+            "``READ_WRITE``."
         ),
-        text_hash="dd4df94cddd9b1a98c1f01dd14a39911f497a2f71a54c8e4a0515e736bb1c494",
+        text_hash="c181bea68b935cf1d622b19210c9ba6b4c28570cb0bf6fa0f5e088461569c91d",
         chapter="05-flow.rst",
     ),
     Req.MC_PLAN_001: Requirement(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import compress, count
+from operator import attrgetter, not_
 
 from mutcache.model import STANDARD_DOMAINS, Graph, Node
 
@@ -42,20 +44,22 @@ def captures(node: Node, *, contents: bool = False) -> set[str]:
         node: the node.
         contents: leave out the names of which only ``Shape`` and ``Size`` are taken.
     """
-    free: set[str] = set()
-    pending: list[tuple[Graph, frozenset[str]]] = [(graph, frozenset()) for graph in node.subgraphs.values()]
-    while pending:
-        graph, outer = pending.pop()
-        visible = outer | defined_names(graph)
+    return free_names(node.subgraphs.values(), contents=contents)
+
+
+def free_names(graphs: Iterable[Graph], *, contents: bool = False) -> set[str]:
+    """The names that the graphs use and do not define; see :func:`captures`."""
+    outermost = tuple(graphs)
+    free: dict[Graph, set[str]] = {}
+    for graph in reversed([scope for top in outermost for scope in walk(top)]):  # inner ones first
+        used = {value.name for value in graph.outputs}
         for proto in graph.node_protos:
-            if contents and proto.op_type in _SHAPE_READERS and proto.domain in STANDARD_DOMAINS:
-                continue
-            free.update(name for name in proto.input if name not in visible)
-        free.update(value.name for value in graph.outputs if value.name not in visible)
+            if not (contents and proto.op_type in _SHAPE_READERS and proto.domain in STANDARD_DOMAINS):
+                used.update(proto.input)
         for index in graph.nested:
-            pending.extend((subgraph, visible) for subgraph in graph.nodes[index].subgraphs.values())
-    free.discard("")
-    return free
+            used.update(*(free[subgraph] for subgraph in graph.nodes[index].subgraphs.values()))
+        free[graph] = used - defined_names(graph)
+    return set().union(*(free[graph] for graph in outermost)) - {""}
 
 
 def find_uses(graph: Graph, names: frozenset[str]) -> dict[str, list[int]]:
@@ -64,13 +68,9 @@ def find_uses(graph: Graph, names: frozenset[str]) -> dict[str, list[int]]:
     A node that both consumes and captures a name stands twice.
     """
     uses: dict[str, list[int]] = {}
-    if not names:
-        return uses
-    is_foreign = names.isdisjoint
-    for index, proto in enumerate(graph.node_protos):
-        if not is_foreign(inputs := proto.input):
-            for name in names.intersection(inputs):
-                uses.setdefault(name, []).append(index)
+    for index in _touching(graph, names, "input"):
+        for name in names.intersection(graph.node_protos[index].input):
+            uses.setdefault(name, []).append(index)
     for index in graph.nested:
         for name in names.intersection(captures(graph.nodes[index], contents=True)):
             bisect.insort(uses.setdefault(name, []), index)
@@ -80,11 +80,14 @@ def find_uses(graph: Graph, names: frozenset[str]) -> dict[str, list[int]]:
 def find_producers(graph: Graph, names: frozenset[str]) -> dict[str, int]:
     """The first node that defines each of ``names``; inputs, initializers and unknown names are absent."""
     producers: dict[str, int] = {}
-    if not names:
-        return producers
-    is_foreign = names.isdisjoint
-    for index, proto in enumerate(graph.node_protos):
-        if not is_foreign(outputs := proto.output):
-            for name in names.intersection(outputs):
-                producers.setdefault(name, index)
+    for index in _touching(graph, names, "output"):
+        for name in names.intersection(graph.node_protos[index].output):
+            producers.setdefault(name, index)
     return producers
+
+
+def _touching(graph: Graph, names: frozenset[str], field: str) -> Iterator[int]:
+    """The nodes with one of ``names`` in ``field``. The loop over all nodes runs in C: it is the checker's longest."""
+    if not names:
+        return iter(())
+    return compress(count(), map(not_, map(names.isdisjoint, map(attrgetter(field), graph.node_protos))))

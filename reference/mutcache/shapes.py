@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from mutcache.alias import AliasClasses, find_producers
+from mutcache.alias import AliasClasses
 from mutcache.facts import Aspect, Conflict, Fact, Symbols, agree, combine, fact_of, is_vaguer
 from mutcache.model import Model, TensorType, ValueType
 from mutcache.projection import inference_error, project, structure_error
 from mutcache.proto.onnx_ml import AttributeProto, TensorProto
+from mutcache.scopes import find_producers
 
 #: Constants of more elements are no positions.
 _MAX_CONSTANT: Final = 1 << 16

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from mutcache.alias import aliasing_functions, analyze, walk
+from mutcache.alias import alias_classes
 from mutcache.check import diagnose
+from mutcache.classes import AliasClasses
 from mutcache.decode import decode
 from mutcache.diagnostics import Diagnostic, Location
 from mutcache.digraph import components, shortest_path, stable_order
@@ -12,6 +13,7 @@ from mutcache.model import Graph
 from mutcache.ordering import dependencies
 from mutcache.proto.onnx_ml import GraphProto, ModelProto
 from mutcache.requirements import Req
+from mutcache.scopes import walk
 
 #: The requirements that a re-sort can mend or show to be beyond mending.
 _ORDER = (Req.MC_ALIAS_011, Req.MC_ALIAS_012)
@@ -30,11 +32,15 @@ def sort(model: ModelProto) -> ModelProto:
     result.CopyFrom(model)
     decoded = decode(result)
     scopes = [scope for body in (decoded.graph, *decoded.functions.values()) for scope in walk(body)]
-    aliasing = aliasing_functions(decoded.functions)
+    classes = {scope.graph: scope for scope in alias_classes(decoded).walk()}
     # Inner graphs first: re-sorting a graph copies its nodes.
     for scope in reversed(scopes):
-        successors = dependencies(scope, analyze(scope, decoded.functions, aliasing=aliasing))
-        order = stable_order(successors)
+        # A graph that takes no part in aliasing has no classes, and is ordered by its data alone.
+        names = classes.get(scope) or AliasClasses(scope)
+        order = stable_order(dependencies(names, annotations=True))
+        if len(order) < len(scope.nodes):
+            successors = dependencies(names)
+            order = stable_order(successors)
         if len(order) < len(scope.nodes):
             raise CheckError(_order_findings(model) or [_cycle(scope, successors)])
         if order != list(range(len(order))):

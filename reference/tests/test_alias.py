@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import flow_models as flow
 import hypothesis.strategies as st
 from hypothesis import given
 
-from mutcache.alias import INITIAL, AliasClasses, analyze, captures, find_uses
+from mutcache.alias import INITIAL, AliasClasses, Storage, alias_classes, analyze
 from mutcache.decode import decode
 from mutcache.model import Graph
-from mutcache.proto.onnx_ml import ModelProto, NodeProto, TensorProto, ValueInfoProto
+from mutcache.proto.onnx_ml import FunctionProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from mutcache.scopes import captures, find_uses
 from mutcache_conformance.cases.builder import aliased, model, node, tensor, update
 
 
@@ -38,7 +40,7 @@ def test_only_read_write_inputs_are_mutable_roots_and_an_unused_one_is_a_class_o
     graph = graph_of([update("ro", "v", "p", "u")], cache("a"), cache("ro", mutable=False), cache("b"))
     classes = analyze(graph)
     assert classes.members == {"a": ("a",), "b": ("b",), "ro": ("ro", "u")}
-    assert classes.mutable_roots(graph) == ("a", "b")
+    assert classes.mutable_roots() == ("a", "b")
 
 
 def test_an_unannotated_graph_has_no_classes() -> None:
@@ -81,41 +83,133 @@ def test_uses_are_in_node_order_and_include_what_subgraphs_capture() -> None:
     assert find_uses(graph, frozenset({"c", "d", "absent"})) == {"c": [1, 2], "d": [0, 1, 2]}
 
 
-def conditional(*outputs: str, body: NodeProto) -> NodeProto:
-    made = node("If", ["k"], outputs)
-    made.attribute.add(name="then_branch").g.node.append(body)
-    return made
+# Scopes.
+
+U = flow.value("u", alias_of="c")
 
 
-def test_a_node_that_aliases_through_a_subgraph_is_opaque_and_its_classes_are_not_judged() -> None:
-    nodes = [conditional("y", body=update("c", "v", "p", "u")), update("d", "v", "p", "w")]
-    classes = analyze(graph_of(nodes, cache("c"), cache("d")))
-    assert (classes.opaque, classes.unjudged) == ((0,), frozenset({"c"}))
+def scopes_of(made: ModelProto) -> AliasClasses:
+    return alias_classes(made).main
 
 
-def test_a_plain_subgraph_is_not_opaque() -> None:
-    classes = analyze(graph_of([conditional("y", body=node("Neg", ["c"], ["u"]))]))
-    assert (classes.opaque, classes.unjudged) == ((), frozenset())
+def test_a_branch_sees_the_class_that_it_captures_under_the_captured_name() -> None:
+    then = flow.body([flow.updated("same", "t")], flow.value("t", alias_of="c"))
+    other = flow.body([flow.passed("c", "t")], flow.value("t", alias_of="c"))
+    main = scopes_of(flow.graph([flow.passed("c", "same"), flow.branch(["u"], then, other)], U))
+    assert main.root_of == {"c": "c", "same": "c", "u": "c"}
+    assert main.version_of == {"c": INITIAL, "same": INITIAL, "u": 1}
+    assert main.mutations == {"c": (1,)}
+    assert main.constructs == (1,)
+    written, kept = main.inner[1]["then_branch"], main.inner[1]["else_branch"]
+    assert (written.outer, written.holder, written.origins) == (main, 1, {"same": "same"})
+    assert (written.root_of, written.mutations) == ({"same": "same", "t": "same"}, {"same": (0,)})
+    assert (kept.root_of, kept.mutations) == ({"c": "c", "t": "c"}, {})
+    assert written.storage("t") == kept.storage("t") == main.storage("u") == Storage(main, "c")
 
 
-def test_a_call_is_opaque_when_what_it_calls_aliases_at_any_depth() -> None:
-    made = model(
-        [cache("c"), cache("d")],
-        [node("outer", ["c"], ["y"], domain="local"), node("plain", ["d"], ["z"], domain="local")],
-        [],
+def test_captured_names_of_one_class_are_one_class_inside_too() -> None:
+    then = flow.body(
+        [flow.negated("same", "n"), flow.passed("same", "a"), flow.updated("c", "t")], flow.value("t", alias_of="c")
     )
-    for name, body in (
-        ("outer", node("inner", ["x"], ["y"], domain="local")),
-        ("inner", update("x", "v", "p", "y")),
-        ("plain", node("Neg", ["x"], ["y"])),
-    ):
-        function = made.functions.add(domain="local", name=name)
-        function.input.append("x")
-        function.output.append("y")
-        function.node.append(body)
-    decoded = decode(made)
-    classes = analyze(decoded.graph, decoded.functions)
-    assert (classes.opaque, classes.unjudged) == ((0,), frozenset({"c"}))
+    other = flow.body([flow.passed("c", "t")], flow.value("t", alias_of="c"))
+    main = scopes_of(flow.graph([flow.passed("c", "same"), flow.branch(["u"], then, other)], U))
+    branch = main.inner[1]["then_branch"]
+    assert set(branch.root_of) == {"c", "same", "a", "t"}
+    assert len(set(branch.root_of.values())) == 1
+    assert branch.base_of == {"c": "c", "same": "same", "a": "same", "t": "c"}
+
+
+def test_the_formal_of_a_carried_slot_is_a_root_that_comes_from_the_initial_value() -> None:
+    made = flow.loop(
+        ["c", "x"],
+        ["u", "w"],
+        [flow.updated("c_in", "t"), flow.negated("x_in", "n")],
+        flow.value("t", alias_of="c_in"),
+        flow.value("n"),
+        formals=[flow.value("c_in", mutable=True), flow.value("x_in")],
+    )
+    main = scopes_of(flow.graph([made], U, flow.value("w")))
+    body = main.inner[0]["body"]
+    assert (main.root_of, main.mutations) == ({"c": "c", "u": "c"}, {"c": (0,)})
+    assert (body.root_of, body.origins) == ({"c_in": "c_in", "t": "c_in"}, {"c_in": "c"})
+    assert body.storage("t") == Storage(main, "c")
+
+
+def test_a_formal_may_have_the_name_of_another_storage_outside() -> None:
+    made = flow.loop(
+        ["d"], ["u"], [flow.updated("c", "t")], flow.value("t", alias_of="c"), formals=[flow.value("c", mutable=True)]
+    )
+    main = scopes_of(flow.graph([made], flow.value("u", alias_of="d"), caches=("c", "d")))
+    assert main.members == {"c": ("c",), "d": ("d", "u")}
+    assert main.inner[0]["body"].storage("c") == Storage(main, "d")
+
+
+def test_a_function_is_analyzed_once_with_its_formals_as_roots() -> None:
+    step = flow.function("step", ["a", "r", "p"], ["b"], [flow.updated("a", "b")], flow.value("a", mutable=True))
+    twice = flow.function(
+        "twice",
+        ["a", "r", "p"],
+        ["b"],
+        [flow.call("step", ["a", "r", "p"], ["t"]), flow.call("step", ["t", "r", "p"], ["b"])],
+    )
+    plain = flow.function("plain", ["a"], ["b"], [flow.negated("a", "b")])
+    nodes = [flow.call("plain", ["c"], ["n"]), flow.call("twice", ["c", "r", "p"], ["u"])]
+    aliases = alias_classes(flow.graph(nodes, U, functions=[plain, twice, step]))
+    assert set(aliases.functions) == {("local", "step", ""), ("local", "twice", "")}
+    assert aliases.called == set(aliases.functions)
+    body = aliases.functions["local", "twice", ""]
+    assert (body.root_of, body.mutations) == ({"a": "a", "t": "a", "b": "a"}, {"a": (0, 1)})
+    assert aliases.main.root_of == {"c": "c", "u": "c"}
+    assert aliases.main.calls == {1: ("local", "twice", "")}
+    assert aliases.main.constructs == (1,)
+    assert [scope.graph.path for scope in aliases.walk()] == ["main", "local::step", "local::twice"]
+
+
+def test_nodes_need_not_be_in_order() -> None:
+    def chosen(source: str, output: str) -> NodeProto:
+        sides = [flow.body([made(source, "t")], flow.value("t")) for made in (flow.updated, flow.passed)]
+        return flow.branch([output], *sides)
+
+    nodes = [chosen("b", "u"), flow.passed("a2", "b"), flow.passed("a", "a2"), chosen("c", "a")]
+    main = scopes_of(flow.graph(nodes, U))
+    assert main.root_of == dict.fromkeys(("c", "a", "a2", "b", "u"), "c")
+    assert main.version_of == {"c": INITIAL, "a": 3, "a2": 3, "b": 3, "u": 0}
+    assert main.inner[0]["then_branch"].storage("t") == Storage(main, "c")
+
+
+def test_constructs_that_need_each_other_are_cut() -> None:
+    sides = [[flow.body([flow.passed(source, "t")], flow.value("t")) for _ in range(2)] for source in ("b", "a")]
+    nodes = [flow.branch(["a"], *sides[0]), flow.branch(["b"], *sides[1]), flow.passed("b", "u")]
+    for scope in alias_classes(flow.graph(nodes, U)).walk():
+        assert_consistent(scope)
+
+
+def test_a_subgraph_without_aliases_has_no_scope() -> None:
+    plain = flow.branch(["y"], *(flow.body([flow.negated("c", "t")], flow.value("t")) for _ in range(2)))
+    main = scopes_of(flow.graph([plain], flow.value("y")))
+    assert (main.inner, main.root_of) == ({}, {"c": "c"})
+
+
+def test_functions_that_call_each_other_are_cut() -> None:
+    def calling(name: str, other: str) -> FunctionProto:
+        nodes = [flow.call(other, ["a", "r", "p"], ["t"]), flow.updated("t", "b")]
+        return flow.function(name, ["a", "r", "p"], ["b"], nodes)
+
+    aliases = alias_classes(
+        flow.graph(
+            [flow.call("ping", ["c", "r", "p"], ["u"])], U, functions=[calling("ping", "pong"), calling("pong", "ping")]
+        )
+    )
+    assert len(aliases.functions) == 2
+    for scope in aliases.walk():
+        assert_consistent(scope)
+
+
+def test_capturing_only_a_shape_is_no_use_of_contents() -> None:
+    side = flow.body([node("Shape", ["c"], ["n"]), flow.negated("d", "t")], flow.value("t"))
+    holder = decode(flow.graph([flow.branch(["y"], side, side)], flow.value("y"), caches=("c", "d"))).graph.nodes[0]
+    assert captures(holder) == {"c", "d"}
+    assert captures(holder, contents=True) == {"d"}
 
 
 NAMES = st.sampled_from(["", "a", "b", "c", "d", "e", "f"])

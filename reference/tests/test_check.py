@@ -104,7 +104,7 @@ BASE_FAULTS: dict[str, Callable[[ModelProto], object]] = {
     "cyclic": lambda m: m.graph.node[0].input.__setitem__(0, "before"),
     "undefined": lambda m: m.graph.node[0].input.__setitem__(0, "nowhere"),
     "defined-twice": lambda m: m.graph.node.append(m.graph.node[1]),
-    "no-opset": lambda m: m.ClearField("opset_import"),
+    "no-opset": lambda m: m.opset_import.pop(0),
     "type-error": lambda m: setattr(m.graph.output[1].type.tensor_type, "elem_type", TensorProto.STRING),
     "rank-error": lambda m: m.graph.output[1].type.tensor_type.shape.dim.add(),
     "future-version": lambda m: setattr(m, "ir_version", 99),

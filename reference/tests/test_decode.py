@@ -63,11 +63,27 @@ def test_annotated_entries_are_found_wherever_they_stand_and_however_often() -> 
     assert list(graph.value_info) == ["u", "other"]
 
 
-def test_a_field_that_is_present_with_its_default_is_an_annotation() -> None:
+def test_a_field_that_is_present_with_its_default_is_no_annotation() -> None:
     made = model([tensor("c", TensorProto.FLOAT, [4])], [], [])
-    assert decode(made).graph.annotated == ()
     made.graph.input[0].access = ValueInfoProto.READ_ONLY
+    made.graph.input[0].alias_of = ""
+    assert decode(made).graph.annotated == ()
+    made.graph.input[0].access = ValueInfoProto.READ_WRITE
     assert [value.name for value in decode(made).graph.annotated] == ["c"]
+
+
+def test_the_entries_of_a_formal_of_a_function_speak_of_it_together() -> None:
+    made = model([], [], [])
+    function = made.functions.add(domain="local", name="f", input=["a", "b"], output=["b"])
+    function.value_info.add(name="a", access=ValueInfoProto.READ_WRITE)
+    function.value_info.add(name="b", alias_of="a")
+    function.value_info.extend([tensor("b", TensorProto.FLOAT, [4]), tensor("a", TensorProto.FLOAT, [4])])
+    body = decode(made).functions["local", "f", ""]
+    assert [(value.name, value.is_mutable, value.alias_of) for value in body.inputs] == [
+        ("a", True, ""),
+        ("b", False, "a"),
+    ]
+    assert all(value.type == TensorType(TensorProto.FLOAT, (4,)) for value in (*body.inputs, *body.outputs))
 
 
 def test_nodes_are_a_sequence_and_keep_what_is_left_out() -> None:

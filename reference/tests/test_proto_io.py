@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
+
 from mutcache.errors import DecodeError, MutcacheError
 from mutcache.proto import from_onnx, load, parse, save, serialize, to_onnx
 from mutcache.proto.onnx_data import SequenceProto
 from mutcache.proto.onnx_ml import AttributeProto, ModelProto, TensorProto, ValueAliasProto, ValueInfoProto
-from onnx import numpy_helper
 
 
 def annotated_model() -> ModelProto:

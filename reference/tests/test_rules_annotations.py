@@ -251,10 +251,40 @@ def test_mc_proto_002_speaks_of_every_field_of_the_delta() -> None:
 
     assert old(lambda m: set_field(m, "producer_name", "x")) == []
     assert old(lambda m: m.quantizations.add().identity.SetInParent()) == [Req.MC_PROTO_002]
-    assert old(lambda m: set_field(m.graph.input[0], "access", ValueInfoProto.READ_ONLY)) == [Req.MC_PROTO_002]
+    assert old(lambda m: set_field(m.graph.input[0], "access", ValueInfoProto.READ_ONLY)) == []
+    assert old(lambda m: set_field(m.graph.input[0], "alias_of", "")) == []
+    assert old(lambda m: set_field(m.graph.input[0], "access", ValueInfoProto.READ_WRITE)) == [Req.MC_PROTO_002]
+    assert old(lambda m: aliased(m.graph.node[0])) == [Req.MC_PROTO_002, Req.MC_ALIAS_009, Req.MC_ALIAS_010]
     pages = ValueInfoProto(name="pages")
     pages.type.sequence_type.elem_type.quantized_tensor_type.elem_type = FLOAT
     assert old(lambda m: m.graph.input.append(pages)) == [Req.MC_PROTO_002]
+
+
+def test_mc_proto_006_wants_version_1_of_the_domain_where_its_operators_are() -> None:
+    made = chain()
+    (imported,) = (opset for opset in made.opset_import if opset.domain == "onnx.mutable_cache")
+    assert errors(made) == []
+    imported.version = 2
+    assert errors(made) == [Req.MC_PROTO_006]
+    made.opset_import.remove(imported)
+    assert errors(made) == [Req.MC_PROTO_006]
+
+
+def test_mc_proto_006_reaches_subgraphs_and_functions() -> None:
+    def of(*, subgraph: int, function: int) -> list[tuple[Req | None, str]]:
+        """The errors of a model with operators in a branch and in a function, which import these versions."""
+        gather = node("PagedCacheGather", ["a", "b"], ["c"], domain="onnx.mutable_cache")
+        branch = node("If", ["k"], ["y"])
+        branch.attribute.add(name="then_branch").g.node.append(gather)
+        made = model([value("x")], [branch], [value("y")])
+        made.opset_import.add(domain="onnx.mutable_cache", version=subgraph)
+        body = made.functions.add(domain="local", name="f", node=[gather])
+        body.opset_import.add(domain="onnx.mutable_cache", version=function)
+        return [(f.requirement, f.where.graph) for f in diagnose(made, base=False) if f.is_error]
+
+    assert of(subgraph=1, function=1) == []
+    assert of(subgraph=2, function=1) == [(Req.MC_PROTO_006, "main/If_0.then_branch")]
+    assert of(subgraph=1, function=3) == [(Req.MC_PROTO_006, "local::f")]
 
 
 def test_rules_of_single_entries_reach_subgraphs_and_functions() -> None:
@@ -267,7 +297,9 @@ def test_rules_of_single_entries_reach_subgraphs_and_functions() -> None:
     function.node.append(node("CacheUpdate", ["a", "b", "c"], ["d"], domain="onnx.mutable_cache"))
     found = [(f.requirement, f.where.graph) for f in diagnose(made, base=False) if f.is_error]
     assert found == [
+        (Req.MC_PROTO_006, "local::f"),
         (Req.MC_ALIAS_001, "main/If_0.then_branch"),
         (Req.MC_ALIAS_015, "local::f"),
+        (Req.MC_ALIAS_010, "local::f"),
         (Req.MC_ACCESS_001, "main/If_0.then_branch"),
     ]

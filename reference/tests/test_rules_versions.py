@@ -166,17 +166,3 @@ def test_mc_alias_014_rejects_the_cache_among_the_other_operands(older: str) -> 
     assert requirements(graph(wide, W)) == []
     wide[1].input[1] = older
     assert requirements(graph(wide, W)) == [Req.MC_ALIAS_014]
-
-
-def test_versions_behind_a_subgraph_that_aliases_are_left_alone_and_it_is_said() -> None:
-    branch = node("If", ["k"], ["y"])
-    for attribute, made in (("then_branch", updated("c", "t")), ("else_branch", passed("c", "e"))):
-        body = branch.attribute.add(name=attribute, type=5).g
-        body.name = attribute
-        body.node.append(made)
-        body.output.append(value(made.output[0], alias_of="c"))
-    later = graph([branch, updated("y", "u")], U)
-    later.graph.input.append(tensor("k", TensorProto.BOOL, []))
-    findings = diagnose(later)
-    assert not any(finding.is_error for finding in findings)
-    assert [(finding.requirement, finding.where.node) for finding in findings] == [(None, "If (#0)")]

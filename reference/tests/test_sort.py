@@ -83,11 +83,25 @@ def test_subgraphs_and_functions_are_sorted_as_well() -> None:
         assert [one.output[0] for one in nodes] == ["a", "b"]
 
 
-def test_nodes_around_what_is_not_judged_keep_their_order() -> None:
-    branch = node("If", ["k"], ["y"])
-    branch.attribute.add(name="then_branch").g.node.append(updated("c", "t"))
-    made = graph([branch, node("Neg", ["c"], ["n"]), node("Abs", ["c"], ["m"])])
-    assert outputs_of(sort(made)) == ["y", "n", "m"]
+def test_reads_move_before_a_branch_that_mutates_and_inside_it_before_the_update() -> None:
+    branch = node("If", ["k"], ["u"])
+    inner = branch.attribute.add(name="then_branch").g
+    inner.node.extend([updated("c", "t"), node("Neg", ["c"], ["z"])])
+    inner.output.append(value("t", alias_of="c"))
+    made = graph([branch, node("Neg", ["c"], ["n"]), node("Abs", ["u"], ["m"])])
+    result = sort(made)
+    assert outputs_of(result) == ["n", "u", "m"]
+    (body,) = (attribute.g for attribute in result.graph.node[1].attribute)
+    assert [one.output[0] for one in body.node] == ["z", "t"]
+
+
+def test_what_alias_of_names_comes_first_if_that_is_possible() -> None:
+    passes = [aliased(node("Identity", ["c"], [name])) for name in ("a", "b")]
+    made = graph(passes)
+    made.graph.value_info.append(value("a", alias_of="b"))
+    assert outputs_of(sort(made)) == ["b", "a"]
+    made.graph.value_info.append(value("b", alias_of="a"))
+    assert outputs_of(sort(made)) == ["a", "b"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import onnx
 
-from mutcache.alias import walk
+from mutcache.scopes import walk
 from mutcache.check import check_model
 from mutcache.decode import decode
 from mutcache.model import DOMAIN, DOMAIN_VERSION, Graph, Model, TensorType

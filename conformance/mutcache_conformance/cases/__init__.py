@@ -9,6 +9,7 @@ from mutcache_conformance.case import Case
 from mutcache_conformance.cases import (
     access,
     alias,
+    alias_order,
     bind,
     bind_lease,
     bind_overlap,
@@ -25,7 +26,7 @@ from mutcache_conformance.cases.draw import PUBLIC
 #: The modules of each area; the areas are in the order of the specification's chapters.
 AREAS: Final = {
     "proto": (proto,),
-    "alias": (alias,),
+    "alias": (alias, alias_order),
     "access": (access,),
     "shape": (shape,),
     "plan": (plan,),

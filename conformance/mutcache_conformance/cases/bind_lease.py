@@ -203,8 +203,12 @@ def _release(nonce: int) -> Iterator[Case]:
     title = "A run after the release: the storage is the caller's again."
     yield late(released=True).case("bind-006/run-after-release", requirements, title, twin=twin)
 
-    scene = Scene().load(update.model()).load(update.model(), "other").bind(cache, "first")
-    scene.run(update.step(1, tag="_1"), "first").unload()
-    scene.bind(cache, "second", session="other").run(again, "second", session="other").release("second").unload("other")
+    # The other session has storage beside it all the time, so that it lies at the same address for both.
+    [(name, storage)] = cache.items()
+    beside = {name: within(replace(storage, name="beside"), storage, 8)}
+    scene = Scene().load(update.model()).load(update.model(), "other").bind(beside, "beside", session="other")
+    scene.bind(cache, "first").run(update.step(1, tag="_1"), "first").unload()
+    scene.bind(cache, "second", session="other").run(again, "second", session="other").release("second")
+    scene.release("beside").unload("other")
     title = "A session that ends while its binding lives gives the storage back."
     yield scene.case("bind-006/unload-releases", (release, Req.MC_BIND_005), title)

@@ -21,6 +21,7 @@ def cases(nonce: int) -> Iterator[Case]:
     """All cases of the area."""
     yield from _unannotated(nonce)
     yield from _ir_version(nonce)
+    yield from _domain(nonce)
     yield from _numbers(nonce)
 
 
@@ -101,6 +102,26 @@ def _ir_version(nonce: int) -> Iterator[Case]:
         "An Identity that passes an ordinary input on is the only annotation.",
         named.node("Neg", ["named"], "negated").output("negated", 2).program(),
         Fault("proto-002/older-alias-only", requirement, "The same in the version before.", older),
+    )
+
+
+def _domain(nonce: int) -> Iterator[Case]:
+    requirement = (Req.MC_PROTO_006,)
+
+    def version(number: int) -> Callable[[ModelProto], object]:
+        def edit(edited: ModelProto) -> None:
+            edited.opset_import[1].version = number
+
+        return edit
+
+    yield from family(
+        "proto-006/version-1",
+        requirement,
+        "The domain of CacheUpdate is imported, in the one version that it has.",
+        Update(Draw(nonce, "domain")).program(2),
+        Fault("proto-006/no-import", requirement, "It is not imported.", lambda edited: edited.opset_import.pop()),
+        Fault("proto-006/version-2", requirement, "It is imported in a version to come.", version(2)),
+        Fault("proto-006/version-0", requirement, "It is imported in a version before the first.", version(0)),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from mutcache.proto import serialize
 from mutcache.proto.onnx_ml import ModelProto
-from mutcache.requirements import Phase, Req
+from mutcache.requirements import Phase, Profile, Req
 from mutcache_conformance.case import (
     ACCEPT,
     LOAD,
@@ -152,12 +152,13 @@ class Scene:
         twin: str = "",
         needs: frozenset[str] = frozenset(),
         required: bool = True,
+        profile: Profile | None = None,
     ) -> Case:
-        """The case. It counts for the profile of its first requirement."""
+        """The case. It counts for the profile of its first requirement, unless it needs more of a runtime."""
         return Case(
             id=case_id,
             requirements=requirements,
-            profile=requirements[0].entry.profile,
+            profile=profile or requirements[0].entry.profile,
             title=title,
             models=self._models,
             storages=tuple(self._storages.values()),

@@ -11,10 +11,10 @@ from typing import Any
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from mutcache.alias import captures
 from mutcache.errors import PlanError
 from mutcache.model import STANDARD_DOMAINS, Model, Node
 from mutcache.proto.onnx_ml import GraphProto, ValueInfoProto
+from mutcache.scopes import captures
 
 #: Computes the outputs of one node from the values of its graph by name; the absent value ``""`` is None.
 Kernel = Callable[[Mapping[str, Any]], Sequence[Any]]

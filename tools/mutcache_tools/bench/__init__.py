@@ -1,19 +1,19 @@
 """Benchmarks: ratios against peers, measured in one run on one machine. Nothing here is asserted by a test.
 
-A benchmark is a module of this package with its `Benchmark` in ``BENCHMARK``; to add one, add its name to
-``MODULES``.
+A benchmark is a module of this package with a function ``measure`` that yields rows; to add one, add its name to
+``BENCHMARKS``. Importing this package alone is cheap.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
 
-#: Module names, in the order of the table.
-MODULES: Final = ("check", "dense_update")
+#: What ``mutcache bench`` can measure, in the order of its table: name on the command line to module name.
+BENCHMARKS: Final = {"check": "check", "dense-update": "dense_update"}
 
 
 class Unit(enum.StrEnum):
@@ -42,9 +42,6 @@ class Goal:
     def is_reached(self, value: float) -> bool:
         """Whether ``value`` keeps the limit."""
         return value >= self.limit if self.at_least else value <= self.limit
-
-    def __str__(self) -> str:
-        return f"{'>=' if self.at_least else '<='} {self.limit:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +77,8 @@ class Row:
         return None if self.goal is None or value is None else self.goal.is_reached(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Benchmark:
-    """Some rows that are measured together; ``run`` measures while the rows are taken from it."""
-
-    name: str
-    help: str
-    run: Callable[[], Iterator[Row]]
-
-
-def benchmarks() -> dict[str, Benchmark]:
-    """Every benchmark by its name."""
-    found = (import_module(f"{__name__}.{module}").BENCHMARK for module in MODULES)
-    return {benchmark.name: benchmark for benchmark in found}
+def measure(name: str) -> Iterator[Row]:
+    """Run one benchmark; each row is measured when it is taken, or together with those before it."""
+    module = import_module(f"{__name__}.{BENCHMARKS[name]}")
+    rows: Iterator[Row] = module.measure()
+    return rows

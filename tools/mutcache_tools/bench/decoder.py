@@ -1,7 +1,7 @@
 """A decoder as exporters write it, as large as wanted: what the time of the checker is measured on.
 
 Layers are those of a Llama (RMSNorm, rotary embedding, grouped-query attention, SwiGLU), in small operators and with
-the shape arithmetic that exporters leave in: 200 nodes each. The weights are tiny: it is the graph that counts.
+the shape arithmetic that exporters leave in: about 200 nodes each. The weights are tiny: it is the graph that counts.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ class _Decoder:
         self._input("mask", TensorProto.FLOAT16, ["batch", 1, "sequence", "max_length"])
         self._x = self._node("Gather", self._weight("embed_tokens", VOCABULARY, HIDDEN), ids)
         one = self._constant([1])
+        tables = [self._weight(name, MAX_POSITIONS, HEAD_SIZE) for name in ("cos", "sin")]
         self._cos, self._sin = (
-            self._node("Unsqueeze", self._node("Gather", self._weight(table, MAX_POSITIONS, HEAD_SIZE), position_ids), one)
-            for table in ("cos", "sin")
+            self._node("Unsqueeze", self._node("Gather", table, position_ids), one) for table in tables
         )
         first = self._node("ReduceMax", position, keepdims=1)
         self._total = self._node("Add", first, self._node("Shape", ids, start=1, end=2))
@@ -112,7 +112,7 @@ class _Decoder:
         self._output(logits, TensorProto.FLOAT16, ["batch", "sequence", VOCABULARY])
 
     def layer(self, number: int) -> None:
-        """One layer, 200 nodes."""
+        """One layer."""
         self._scope = f"/layers.{number}"
         weights = f"layers.{number}"
         normed = self._norm(f"{weights}.input_norm")
@@ -146,7 +146,9 @@ class _Decoder:
 
     def _split_heads(self, x: str, heads: int) -> str:
         sizes = (self._size(x, 0), self._size(x, 1), self._constant([heads]), self._constant([HEAD_SIZE]))
-        return self._node("Transpose", self._node("Reshape", x, self._node("Concat", *sizes, axis=0)), perm=[0, 2, 1, 3])
+        return self._node(
+            "Transpose", self._node("Reshape", x, self._node("Concat", *sizes, axis=0)), perm=[0, 2, 1, 3]
+        )
 
     def _join_heads(self, x: str) -> str:
         rows = self._node("Transpose", x, perm=[0, 2, 1, 3])
@@ -164,7 +166,7 @@ class _Decoder:
 
     def _cached(self, rows: str, name: str) -> str:
         """Update the cache ``past.NAME`` and return its valid rows."""
-        shape = ["batch", KV_HEADS, "max_length", HEAD_SIZE]
+        shape: Dims = ["batch", KV_HEADS, "max_length", HEAD_SIZE]
         cache = self._input(f"past.{name}", TensorProto.FLOAT16, shape)
         cache.access = ValueInfoProto.READ_WRITE
         updated = self._node(

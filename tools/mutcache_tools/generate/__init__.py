@@ -23,9 +23,15 @@ class SourceError(ValueError):
 
 def generators() -> dict[str, Generator]:
     """The generators by name, in the order in which they depend on one another."""
-    from mutcache_tools.generate import mustpass, proto, requirements
+    from mutcache_tools.generate import faults, mustpass, proto, protocol_doc, requirements
 
-    return {"requirements": requirements.generate, "proto": proto.generate, "mustpass": mustpass.generate}
+    return {
+        "requirements": requirements.generate,
+        "proto": proto.generate,
+        "mustpass": mustpass.generate,
+        "faults": faults.generate,
+        "protocol": protocol_doc.generate,
+    }
 
 
 def stale_files(files: Files, root: Path = ROOT) -> list[Path]:
