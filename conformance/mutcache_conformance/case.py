@@ -52,14 +52,18 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """What a step must do: succeed (no phases), or be refused in one of ``rejected_in``."""
+    """What a step must do: succeed (no phases), or be refused in one of ``rejected_in``.
+
+    Where the specification leaves the choice, ``may_succeed`` says so: both are right.
+    """
 
     rejected_in: frozenset[Phase] = frozenset()
+    may_succeed: bool = False
 
     @property
     def is_rejection(self) -> bool:
         """Whether the step must be refused."""
-        return bool(self.rejected_in)
+        return bool(self.rejected_in) and not self.may_succeed
 
 
 ACCEPT: Final = Expect()
@@ -107,10 +111,10 @@ class Run:
 class Start:
     """Ask for a run, and go on while it is in flight, until ``Finish`` names it.
 
-    The next step follows when the first bytes of a storage that the run updates have changed, or, when another run of
-    the binding is in flight already, when the host has called the runtime. The case counts only if each request up to
-    its ``Finish`` is taken up, or answered, while the run is in flight. What storage of its binding holds in that time
-    is not looked at.
+    The next step follows when the first bytes of a storage that the run updates have changed, or, when another run is
+    in flight already, when the host has called the runtime. The case counts only if each request up to the ``Finish``
+    of the first of them is taken up, or answered, while that is in flight. What storage of its binding holds in that
+    time is not looked at.
     """
 
     run: str

@@ -145,12 +145,13 @@ def _storage(data: Mapping[str, Any], folder: Path) -> Storage:
 def _step_json(step: Step) -> dict[str, Any]:
     fields = {name: getattr(step, name) for name in step.__dataclass_fields__ if name != "expect"}
     plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in fields.items()}
-    return {"step": type(step).__name__.lower(), **plain, "rejected_in": _phases(step.expect.rejected_in)}
+    choice = {"may_succeed": True} if step.expect.may_succeed else {}
+    return {"step": type(step).__name__.lower(), **plain, "rejected_in": _phases(step.expect.rejected_in), **choice}
 
 
 def _step(data: Mapping[str, Any]) -> Step:
-    fields = {name: value for name, value in data.items() if name not in ("step", "rejected_in")}
-    expect = Expect(frozenset(Phase(phase) for phase in data["rejected_in"]))
+    fields = {name: value for name, value in data.items() if name not in ("step", "rejected_in", "may_succeed")}
+    expect = Expect(frozenset(Phase(phase) for phase in data["rejected_in"]), data.get("may_succeed", False))
     return _STEPS[data["step"]](**fields, expect=expect)
 
 

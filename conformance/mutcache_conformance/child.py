@@ -168,15 +168,17 @@ class Child:
         if answer.body["protocol"] != VERSION:
             raise ProtocolError(f"it speaks version {answer.body['protocol']} of the protocol, not {VERSION}")
         body = answer.body
+        names = {
+            f"{of}{suffix}": printable(body[of][key], 100)
+            for of in ("runtime", "adapter")
+            for key, suffix in (("name", ""), ("version", "_version"))
+        }
         return Description(
-            runtime=body["runtime"]["name"],
-            runtime_version=body["runtime"]["version"],
-            adapter=body["adapter"]["name"],
-            adapter_version=body["adapter"]["version"],
+            **names,
             capabilities=frozenset(body["capabilities"]),
             alignment=body["alignment"],
             concurrent_runs=body["concurrent_runs"],
-            checks=tuple(body["checks"]),
+            checks=tuple(printable(check, 100) for check in body["checks"]),
         )
 
     def call(self, operation: str, *, timeout: float, files: Sequence[MemoryFile] = (), **fields: Any) -> Answer:
@@ -222,6 +224,10 @@ class Child:
             if not self._receive(deadline):
                 return False
         return True
+
+    def answer_to(self, number: int) -> Answer | None:
+        """The last answer to a request, if it came before the latest message that was taken in."""
+        return self._answers.get(number)
 
     def wait(self, number: int, *, timeout: float) -> Answer:
         """The last answer to a request.
@@ -272,7 +278,9 @@ class Child:
         try:
             validate(message, "protocol", _definition(operation, kind))
         except SchemaError as error:
-            raise ProtocolError(f"the answer to {operation} does not follow the schema: {error}") from None
+            raise ProtocolError(
+                f"the answer to {operation} does not follow the schema: {printable(str(error))}"
+            ) from None
         if kind == "started":
             if number in self._started:
                 raise ProtocolError("a run was answered 'started' twice")

@@ -25,7 +25,7 @@ from mutcache_conformance.dtypes import dtype_of
 
 PAGE: Final = 4096
 #: Files larger than this are sparse: compared by their data extents, since reading a hole would allocate it.
-SPARSE_BYTES: Final = 256 << 20
+SPARSE_BYTES: Final = 16 << 20
 #: At least so many guard bytes follow the last storage of a file; a page precedes the first.
 GUARD_BYTES: Final = 64
 #: Bytes that no zero, no 0xFF and no short repetition imitates.
@@ -108,12 +108,12 @@ class MemoryFile:
 
 
 def _create(nbytes: int, *, reserve: bool) -> int:
-    """A descriptor of anonymous memory: a memfd, or where there is none an unlinked file of a temporary folder."""
+    """A descriptor of anonymous memory: a memfd, or where there is none a nameless file of the temporary folder."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("mutcache", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     else:
-        descriptor, path = tempfile.mkstemp(prefix="mutcache-")
-        os.unlink(path)  # noqa: PTH108 - a name from mkstemp
+        with tempfile.TemporaryFile() as file:  # which has no name that could be left behind
+            descriptor = os.dup(file.fileno())
     try:
         os.ftruncate(descriptor, nbytes)
         if reserve:  # a shortage shows here, and not as SIGBUS when a page is touched

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,10 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-#: What is written to clear_refs to reset the peak.
-_RESET_PEAK: Final = b"5"
 #: Fields of a process's status that hold kilobytes.
 _TOTAL, _PEAK, _SWAP, _DATA = "VmRSS", "VmHWM", "VmSwap", "VmData"
+#: A mapping of a file in smaps: addresses, permissions, offset, device, inode, name; and below it its fields.
+_MAPPING: Final = re.compile(rb"^\S+ \S+ \S+ (\w+):(\w+) ([1-9]\d*) .*\n((?:\w+:.*\n)+)", re.MULTILINE)
+_PAGES: Final = re.compile(rb"^(?:Rss|Swap): +(\d+) kB", re.MULTILINE)
 
 
 class Unmeasurable(Exception):  # noqa: N818 - it says what cannot be done
@@ -60,35 +62,38 @@ class Meter:
         self._lent = {_identity(os.fstat(descriptor)) for descriptor in lent}
         self._windows: list[Window] = []
         try:
-            self._reset()
-            self._lent_bytes()
+            _reset_peak(pid)
+            _bytes_of(pid, self._lent)
         except OSError as error:
             raise Unmeasurable(f"the memory of process {pid} cannot be measured: {error}") from error
 
     def open(self) -> Window:
         """Begin a window. Windows may lie within one another, or overlap."""
-        self._note_peaks()
-        self._reset()
-        window = Window(self._resident(), self._lent_bytes())
+        statuses = self._note_peaks()
+        for pid in statuses:
+            _reset_peak(pid)
+        window = Window(_resident(statuses), self._lent_bytes(statuses))
         self._windows.append(window)
         return window
 
-    def growth(self, window: Window) -> int:
-        """Bytes by which the peak since the beginning of a window exceeds what was resident then.
+    def growth(self, *windows: Window) -> list[int]:
+        """Bytes by which the peak since the beginning of each window exceeds what was resident then.
 
         Pages of lent files that became resident do not count, those that became so and were unmapped since do. A
-        process that appeared meanwhile counts whole; of one that ended nothing is known any more.
+        process that appeared meanwhile counts whole; of one that ended only what was seen of it.
         """
-        self._note_peaks()
-        lent = self._lent_bytes()
-        return sum(
-            max(0, peak - window.resident.get(pid, 0) - max(0, lent.get(pid, 0) - window.lent.get(pid, 0)))
-            for pid, peak in window.peak.items()
-        )
+        lent = self._lent_bytes(self._note_peaks())
+        return [
+            sum(
+                max(0, peak - window.resident.get(pid, 0) - max(0, lent.get(pid, 0) - window.lent.get(pid, 0)))
+                for pid, peak in window.peak.items()
+            )
+            for window in windows
+        ]
 
     def resident(self) -> int:
         """Resident bytes now, lent ones and those swapped out included."""
-        return sum(self._resident().values())
+        return sum(_resident(self._statuses()).values())
 
     @contextlib.contextmanager
     def limited(self, nbytes: int) -> Iterator[None]:
@@ -110,25 +115,20 @@ class Meter:
                 with contextlib.suppress(ProcessLookupError):
                     resource.prlimit(pid, resource.RLIMIT_DATA, limits)
 
-    def _note_peaks(self) -> None:
-        """Keep the peaks of open windows, which a reset loses."""
-        for pid, status in self._statuses().items():
-            for window in self._windows:
+    def _note_peaks(self) -> dict[int, dict[str, int]]:
+        """Keep the peaks of open windows, which a reset loses; returns the statuses."""
+        statuses = self._statuses()
+        for window in self._windows:
+            for pid, status in statuses.items():
                 window.peak[pid] = max(window.peak.get(pid, 0), status[_PEAK])
+        return statuses
 
-    def _reset(self) -> None:
-        for pid in self._processes():
-            with contextlib.suppress(ProcessLookupError):
-                Path(f"/proc/{pid}/clear_refs").write_bytes(_RESET_PEAK)
-
-    def _resident(self) -> dict[int, int]:
-        return {pid: status[_TOTAL] + status.get(_SWAP, 0) for pid, status in self._statuses().items()}
-
-    def _lent_bytes(self) -> dict[int, int]:
+    def _lent_bytes(self, pids: Iterable[int]) -> dict[int, int]:
         """Bytes of lent files that are resident, or swapped out, by process."""
-        return {pid: _bytes_of(pid, self._lent) for pid in self._processes()}
+        return {pid: _bytes_of(pid, self._lent) for pid in pids}
 
     def _statuses(self) -> dict[int, dict[str, int]]:
+        """What each process says of its memory."""
         statuses = {pid: _status(pid) for pid in self._processes()}
         return {pid: status for pid, status in statuses.items() if status}
 
@@ -154,6 +154,15 @@ def slope(points: Iterable[tuple[float, float]]) -> float:
     return sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
 
 
+def _reset_peak(pid: int) -> None:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        Path(f"/proc/{pid}/clear_refs").write_bytes(b"5")
+
+
+def _resident(statuses: Mapping[int, Mapping[str, int]]) -> dict[int, int]:
+    return {pid: status[_TOTAL] + status.get(_SWAP, 0) for pid, status in statuses.items()}
+
+
 def _status(pid: int) -> dict[str, int]:
     """What a process's status says in kilobytes, as bytes; nothing if the process has ended."""
     try:
@@ -167,18 +176,14 @@ def _status(pid: int) -> dict[str, int]:
 
 def _bytes_of(pid: int, files: set[tuple[int, int]]) -> int:
     """Bytes of some files that are resident in a process, or swapped out of it."""
-    found, is_ours = 0, False
     try:
-        with open(f"/proc/{pid}/smaps", "rb") as file:  # noqa: PTH123 - read line by line
-            for line in file:
-                name, *values = line.split(maxsplit=5)
-                if not name.endswith(b":"):  # the head of a mapping: addresses, permissions, offset, device, inode
-                    major, _, minor = values[2].partition(b":")
-                    is_ours = (os.makedev(int(major, 16), int(minor, 16)), int(values[3])) in files
-                elif is_ours and name in (b"Rss:", b"Swap:"):
-                    found += int(values[0]) * 1024
+        mappings = _MAPPING.finditer(Path(f"/proc/{pid}/smaps").read_bytes())
     except (FileNotFoundError, ProcessLookupError):
         return 0
+    found = 0
+    for major, minor, inode, fields in (mapping.groups() for mapping in mappings):
+        if (os.makedev(int(major, 16), int(minor, 16)), int(inode)) in files:
+            found += sum(int(kilobytes) * 1024 for kilobytes in _PAGES.findall(fields))
     return found
 
 

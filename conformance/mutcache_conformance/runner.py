@@ -15,9 +15,10 @@ from mutcache_conformance.case import Case
 from mutcache_conformance.child import Child, ChildGone, ChildTimeout
 from mutcache_conformance.evidence import Evidence
 from mutcache_conformance.failure import save_failure
+from mutcache_conformance.measured import MeasuredScript
 from mutcache_conformance.memory import HarnessError, Memory
 from mutcache_conformance.protocol import ProtocolError
-from mutcache_conformance.script import ScriptRun
+from mutcache_conformance.script import NO_OVERLAP, ScriptRun
 from mutcache_conformance.status import CaseEnded, CaseResult, Status
 from mutcache_conformance.wording import a, title
 
@@ -25,6 +26,8 @@ from mutcache_conformance.wording import a, title
 RESTARTS: Final = 100
 #: How often it may be replaced because it hung: each time costs a whole timeout.
 HANGS: Final = 20
+#: How often a case is tried that needs things to overlap in time, which nothing but time can bring about.
+_TRIES: Final = 5
 #: Seconds for a new child to import its runtime and describe itself.
 START_TIMEOUT: Final = 120.0
 
@@ -122,6 +125,8 @@ class Runner:
         if missing:
             reason = f"the runtime does not declare {', '.join(missing)}"
             return self._result(case, Status.UNSUPPORTED, reason, "the runtime does not declare what the case needs")
+        if case.overlaps and not self.describe().concurrent_runs:
+            return self._result(case, Status.UNSUPPORTED, "the host has no more than one run in flight")
         if case.twin:
             verdict = self._judge_twin(case)
             if verdict is not None:
@@ -130,7 +135,11 @@ class Runner:
             return self._result(case, Status.NOT_RUN, f"the runtime was restarted {self._accidents - 1} times already")
         if self._hangs > self._configuration.hangs:
             return self._result(case, Status.NOT_RUN, f"the runtime hung {self._hangs} times already")
+        if case.measure is not None and self._is_used:
+            self._discard_child()
         result = self._play(case)
+        while result.cause == NO_OVERLAP and result.attempts < _TRIES:
+            result = dataclasses.replace(self._play(case), attempts=result.attempts + 1)
         if self._is_used and _is_of_an_earlier_case(result):
             self._discard_child()
             result = dataclasses.replace(self._play(case), attempts=2)
@@ -209,7 +218,7 @@ def run_case(
     script: ScriptRun | None = None
     try:
         with Memory(case.storages, alignment=about.alignment) as memory:
-            script = ScriptRun(
+            script = (MeasuredScript if case.measure is not None else ScriptRun)(
                 case,
                 child,
                 memory,
@@ -223,7 +232,7 @@ def run_case(
             except _ACCIDENTS as accident:
                 end = _judge(accident, f"in {title(script.evidence.steps[-1])}", script.evidence.steps[-1].operation)
             if end.status.is_failure:
-                end.reason += f"\n{script.details()}"
+                end.reason = "\n".join(filter(None, [end.reason, script.details()]))
             else:
                 end = _conduct(child, about, configuration) or end
             if end.status.is_failure:
@@ -245,6 +254,7 @@ def run_case(
         phase_expected=_phase_expected(case),
         phase_observed=script.phase_observed if script is not None else "",
         evidence=script.evidence if script is not None else Evidence(),
+        memory=script.figures.to_json() if isinstance(script, MeasuredScript) else None,
         duration=time.monotonic() - started,
         case_sha256=case_json.digest(case),
         log=child.log_name,

@@ -11,9 +11,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+import numpy as np
+
 from mutcache.requirements import Phase
 from mutcache_conformance import wording
-from mutcache_conformance.case import LOAD, Bind, Case, Load, Release, Request, Run, Step, Storage, Unload, Write
+from mutcache_conformance.case import (
+    LOAD,
+    Bind,
+    Case,
+    Finish,
+    Load,
+    Release,
+    Request,
+    Run,
+    Start,
+    Step,
+    Storage,
+    Unload,
+    Write,
+)
 from mutcache_conformance.child import Answer, Child, ChildGone, ChildTimeout
 from mutcache_conformance.evidence import Evidence, StepRecord
 from mutcache_conformance.forms import check_mapping, files_of, form_of, forms_of
@@ -25,11 +41,17 @@ from mutcache_conformance.status import CaseEnded, Status
 from mutcache_conformance.wording import title
 
 _UINT8: Final = 2
+#: Cause of a case that came to no verdict, since things that it asks for at once were done one after the other.
+NO_OVERLAP: Final = "the runtime was never asked for two things at once"
+#: Bytes at the start of a storage that are watched for a run to begin, and seconds between looks.
+_WATCHED: Final = 64
+_LOOK: Final = 0.0005
 #: The phases that a refusal of each operation may name. What a run binds as ordinary inputs, it binds when it runs.
 _PHASES: Final[Mapping[type[Step], frozenset[Phase]]] = {
     Load: LOAD,
     Bind: frozenset({Phase.BIND}),
     Run: frozenset({Phase.BIND, Phase.RUN}),
+    Finish: frozenset({Phase.BIND, Phase.RUN}),
     Release: frozenset({Phase.BIND, Phase.RUN}),
     Unload: frozenset({*LOAD, Phase.BIND}),
 }
@@ -70,6 +92,15 @@ class _Binding:
         return [place.storage.name for place in places if not place.file.writable]
 
 
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A run in flight: what asked for it, the number of its request, and whether it was alone then."""
+
+    step: Start
+    number: int
+    is_first: bool
+
+
 class ScriptRun:
     """One play of a script.
 
@@ -100,6 +131,7 @@ class ScriptRun:
         self._sessions: dict[str, _Session | None] = {}
         self._bindings: dict[str, _Binding | None] = {}
         self._run_number = 0
+        self._flights: dict[str, _Flight] = {}
 
     def play(self) -> None:
         """Play every step, and end what the script leaves open; returns if all is as it must be.
@@ -155,7 +187,9 @@ class ScriptRun:
         """Whether the step needs a session or a binding that was rightly refused."""
         if isinstance(step, Load | Write):
             return False
-        if isinstance(step, Release | Run) and step.binding and self._bindings.get(step.binding, step) is None:
+        if isinstance(step, Finish):
+            return step.run not in self._flights
+        if isinstance(step, Release | Run | Start) and step.binding and self._bindings.get(step.binding, step) is None:
             return True
         return not isinstance(step, Release) and self._sessions.get(step.session, step) is None
 
@@ -166,6 +200,8 @@ class ScriptRun:
         run whose overflow is known when the model is loaded may be refused there.
         """
         allowed = step.expect.rejected_in | self._owed(step)
+        if isinstance(step, Finish) and step.may_be_refused:
+            allowed |= _PHASES[Finish]
         for later in self.case.script[index + 1 :]:
             if isinstance(step, Load):
                 needs = isinstance(later, Bind | Run) and later.session == step.session
@@ -185,6 +221,8 @@ class ScriptRun:
         places = self.observer.memory.placements
         self._sent, self._answered = wording.request(step, self.case, places, self.observer.elements), ""
         answer = self._send(step)
+        if not isinstance(step, Finish):
+            self._check_overlap(record)
         if answer.succeeded:
             told = wording.outputs(answer.body.get("outputs", {}))
             self._answered = ", ".join(filter(None, [answer.kind, told]))
@@ -193,6 +231,8 @@ class ScriptRun:
             self._after_rejection(step, record, allowed, answer)
         elif answer.succeeded:
             self._after_success(step, record, answer)
+        elif isinstance(step, Start):
+            return  # what comes of it, the step says that finishes it
         elif answer.kind == "unsupported":
             raise CaseEnded(Status.UNSUPPORTED, wording.printable(answer.body["what"]))
         elif answer.kind == "not-applicable":
@@ -212,6 +252,11 @@ class ScriptRun:
                 return self._bind(step)
             case Run():
                 return self._run(step)
+            case Start():
+                return self._start(step)
+            case Finish():
+                self._run_number = self._flights[step.run].number
+                return self._child.wait(self._run_number, timeout=self._timeout())
             case Release():
                 return self._call("release", binding=_known(self._bindings, step.binding).name)
             case Unload():
@@ -265,8 +310,21 @@ class ScriptRun:
         return answer
 
     def _run(self, step: Run) -> Answer:
+        """Run as often as the step says; stops at the first answer of another kind than the first."""
         feeds = self._places(step.feeds)
-        self._run_number = self._child.send(
+        first = answer = self._run_once(step, feeds)
+        for _ in range(1, step.times):
+            answer = self._run_once(step, feeds)
+            if answer.kind != first.kind:
+                break
+        return answer
+
+    def _run_once(self, step: Run, feeds: Mapping[str, Placement]) -> Answer:
+        self._run_number = self._send_run(step, feeds)
+        return self._child.wait(self._run_number, timeout=self._timeout())
+
+    def _send_run(self, step: Run | Start, feeds: Mapping[str, Placement]) -> int:
+        return self._child.send(
             "run",
             timeout=self._timeout(),
             session=_known(self._sessions, step.session).name,
@@ -274,7 +332,53 @@ class ScriptRun:
             feeds=forms_of(feeds),
             files=files_of(feeds.values()),
         )
-        return self._child.wait(self._run_number, timeout=self._timeout())
+
+    # Runs in flight
+
+    def _start(self, step: Start) -> Answer:
+        """Ask for a run, and wait until it is in flight. Its last answer is left for the step that finishes it."""
+        is_first = not self._flights
+        bound = self._bound(step)
+        watched = [place.file.bytes[place.offset : place.offset + _WATCHED] for place in bound.mutable.values()]
+        before = [data.copy() for data in watched]
+        number = self._send_run(step, self._places(step.feeds))
+        self.observer.unsettled |= {place.file.name for place in (*bound.mutable.values(), *bound.outputs.values())}
+        if not self._child.has_started(number, timeout=self._timeout()):
+            raise ChildTimeout(f"a run did not start within {self._step_timeout:g} s")
+        # Behind the first run another one may wait, or be refused, so that it writes nothing that could be seen.
+        while is_first and all(map(np.array_equal, before, watched)):
+            self._timeout()
+            if self._child.has_ended(number, timeout=_LOOK):
+                break
+        self._flights[step.run] = _Flight(step, number, is_first)
+        return Answer("started", {})
+
+    def _check_overlap(self, record: StepRecord) -> None:
+        """End the case, without a verdict, if a run that should be in flight was done before the latest answer came.
+
+        A run that failed is judged when the script finishes it.
+        """
+        answers = [self._child.answer_to(flight.number) for flight in self._flights.values() if flight.is_first]
+        if not any(answer is not None and answer.succeeded for answer in answers):
+            return
+        for flight in self._flights.values():
+            self._child.wait(flight.number, timeout=self._timeout())
+        self._clean_up()
+        raise CaseEnded(Status.UNSUPPORTED, f"a run was over before {title(record)} could overlap with it", NO_OVERLAP)
+
+    def _land(self, step: Finish) -> Start:
+        """The step that started a run which has ended. Its storage is settled, unless it is another run's too."""
+        started = self._flights.pop(step.run).step
+        self.observer.unsettled = {
+            place.file.name
+            for flight in self._flights.values()
+            for place in (*self._bound(flight.step).mutable.values(), *self._bound(flight.step).outputs.values())
+        }
+        return started
+
+    def _is_overtaken(self, step: Run | Start) -> bool:
+        """Whether another run of the same binding is in flight."""
+        return any(flight.step.binding == step.binding for flight in self._flights.values())
 
     # What came of them
 
@@ -296,8 +400,13 @@ class ScriptRun:
                 f"{title(record)} was {answer}; {right}",
                 f"{wording.a(record.operation)} was {demand}: {wording.masked(answer.body['message'])}",
             )
-        if isinstance(step, Run):
-            self.observer.expect_prefix(record, self._bound(step).mutable, self._histories(step))
+        run = self._land(step) if isinstance(step, Finish) else step
+        if isinstance(run, Run | Start):
+            mutable, histories = self._bound(run).mutable, self._histories(run)
+            if self._is_overtaken(run):
+                self.observer.expect_all(mutable, histories)
+            else:
+                self.observer.expect_prefix(record, mutable, histories)
         self.observer.check_untouched(record, f"after the refusal of {title(record)},")
         if isinstance(step, Load):
             self._sessions[step.session] = None
@@ -307,7 +416,9 @@ class ScriptRun:
             _known(self._sessions, step.session).owed = frozenset()
 
     def _after_success(self, step: Request, record: StepRecord, answer: Answer) -> None:
-        demanded = step.expect.rejected_in | self._owed(step)
+        demanded = self._owed(step)
+        if step.expect.is_rejection:
+            demanded |= step.expect.rejected_in
         ahead = demanded & _AHEAD.get(type(step), frozenset())
         if demanded and not ahead:
             raise CaseEnded(
@@ -318,8 +429,10 @@ class ScriptRun:
         if isinstance(step, Load | Bind):
             _known(self._sessions, step.session).owed = ahead
         when = f"after {title(record)},"
-        if isinstance(step, Run):
-            self.observer.check_run(record, self._expected(step, record), self._view(step, answer), when)
+        run = self._land(step) if isinstance(step, Finish) else step
+        if isinstance(run, Run | Start):
+            expected, is_readable = self._expected(run, record), not self._is_overtaken(run)
+            self.observer.check_run(record, expected, self._view(run, answer), when, is_readable=is_readable)
             return
         if isinstance(step, Release):
             _known(self._bindings, step.binding).is_bound = False
@@ -329,7 +442,7 @@ class ScriptRun:
 
     def _judge_crash(self, step: Request, gone: ChildGone) -> None:
         """A write to memory that is mapped read-only ends a native runtime: that is a verdict, and no accident."""
-        bound = self._bindings.get(step.binding) if isinstance(step, Bind | Run) and step.binding else None
+        bound = self._bindings.get(step.binding) if isinstance(step, Bind | Run | Start) and step.binding else None
         read_only = bound.read_only() if bound is not None else []
         if gone.signal in ("SIGSEGV", "SIGBUS") and read_only:
             raise CaseEnded(
@@ -340,15 +453,15 @@ class ScriptRun:
 
     # What a run must leave behind
 
-    def _bound(self, step: Run) -> _Binding:
+    def _bound(self, step: Run | Start) -> _Binding:
         return _known(self._bindings, step.binding) if step.binding else _Binding()
 
-    def _oracle(self, step: Run) -> OracleResult:
+    def _oracle(self, step: Run | Start) -> OracleResult:
         session = _known(self._sessions, step.session)
         places = {**session.initializers, **self._places(step.feeds), **self._bound(step).mutable}
         return run_model(session.model, {name: self.observer.elements(place) for name, place in places.items()})
 
-    def _histories(self, step: Run) -> Mapping[str, tuple[Contents, ...]]:
+    def _histories(self, step: Run | Start) -> Mapping[str, tuple[Contents, ...]]:
         """What a refused run may leave in each class: any prefix of its updates."""
         try:
             self._oracle(step)
@@ -358,13 +471,13 @@ class ScriptRun:
             return {}  # inputs that no operator takes end the oracle anyhow; then nothing may have changed
         return {}
 
-    def _expected(self, step: Run, record: StepRecord) -> OracleResult:
+    def _expected(self, step: Run | Start, record: StepRecord) -> OracleResult:
         try:
             return self._oracle(step)
         except OracleRefusal as refusal:
             raise HarnessError(f"the case wants {title(record)} to succeed, the oracle refuses it: {refusal}") from None
 
-    def _view(self, step: Run, answer: Answer) -> RunView:
+    def _view(self, step: Run | Start, answer: Answer) -> RunView:
         bound = self._bound(step)
         return RunView(answer.body["outputs"], bound.mutable, bound.outputs, bound.addresses, self._read)
 

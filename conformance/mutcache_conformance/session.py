@@ -213,7 +213,7 @@ class Suite:
             cases=self.all_cases(),
             results=self.results,
             profiles=self.profiles(),
-            selection=interruption or options.selection,
+            selection=", ".join(filter(None, [options.selection, interruption])),
             configuration={
                 "argv": [str(argument) for argument in self.config.invocation_params.args],
                 "nonce": options.nonce,

@@ -47,6 +47,7 @@ class CaseResult:
         phase_expected: the phases in which the first refusal of the script is right; empty for a positive case.
         phase_observed: the operation that refused first (load, bind or run), or "".
         evidence: what was observed, step by step.
+        memory: figures of memory, where it was measured: they differ a little from run to run, and so are no evidence.
         duration: seconds, the valid twin not included.
         attempts: how often the case was started; more than 1 when the runtime was already gone before the first step.
         case_sha256: digest of the case's canonical bytes.
@@ -64,6 +65,7 @@ class CaseResult:
     phase_expected: tuple[str, ...] = ()
     phase_observed: str = ""
     evidence: Evidence = field(default_factory=Evidence)
+    memory: Mapping[str, Any] | None = None
     duration: float = 0.0
     attempts: int = 1
     case_sha256: str = ""
@@ -82,6 +84,7 @@ class CaseResult:
             "cause": self.cause,
             "phase_expected": list(self.phase_expected),
             "phase_observed": self.phase_observed,
+            "memory": self.memory,
             "duration": round(self.duration, 6),
             "attempts": self.attempts,
             "case_sha256": self.case_sha256,
@@ -105,6 +108,7 @@ class CaseResult:
             phase_expected=tuple(data["phase_expected"]),
             phase_observed=data["phase_observed"],
             evidence=Evidence.from_json(data["evidence"]),
+            memory=data["memory"],
             duration=data["duration"],
             attempts=data["attempts"],
             case_sha256=data["case_sha256"],

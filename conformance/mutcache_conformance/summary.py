@@ -70,7 +70,7 @@ def _parts(run: Run, folder: str, width: int) -> Iterator[Text | Table]:
     # Last, where a terminal stops scrolling.
     yield _verdict_table(run.verdicts())
     if run.selection:
-        yield Text(f"No verdict: this was a selection of the cases ({run.selection}).", "yellow")
+        yield Text(f"No verdict: not all cases were asked for, or run ({run.selection}).", "yellow")
     yield Text(f"report: {folder}/report.json")
 
 

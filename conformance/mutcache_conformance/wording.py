@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from mutcache.proto.onnx_ml import TensorProto
 from mutcache.requirements import Phase
-from mutcache_conformance.case import LOAD, Bind, Case, Load, Release, Run, Step, Unload
+from mutcache_conformance.case import LOAD, Bind, Case, Finish, Load, Release, Run, Start, Step, Unload
 from mutcache_conformance.dtypes import dtype_of
 from mutcache_conformance.evidence import StepRecord
 from mutcache_conformance.memory import Placement, row_major
@@ -78,9 +78,12 @@ def request(step: Step, case: Case, places: Mapping[str, Placement], elements: C
         case Bind():
             text = f"bind of session {step.session!r}" + _values(step.mutable, places, " to ")
             return text + _values(step.outputs, places, ", outputs to ")
-        case Run():
+        case Run() | Start():
             text = f"run of binding {step.binding!r}" if step.binding else f"run of session {step.session!r} unbound"
-            return text + _values(step.feeds, places, " with ", elements)
+            times = f", {step.times} times" if isinstance(step, Run) and step.times > 1 else ""
+            return text + _values(step.feeds, places, " with ", elements) + times
+        case Finish():
+            return f"nothing more; run {step.run!r} was waited for"
         case Release():
             return f"release of binding {step.binding!r}"
         case Unload():

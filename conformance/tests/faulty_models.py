@@ -213,7 +213,7 @@ class ReturnsViews(Sound):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
-        for place in ("mutcache.program.own", "mutcache.executor.own"):
+        for place in ("mutcache.instance.own", "mutcache.executor.own"):
             mock.patch(place, lambda value, *_: value).start()
 
 

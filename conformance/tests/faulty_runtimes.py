@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import faulty_hosts as hosts
+import faulty_memory as memory
 import faulty_models as models
 import faulty_storage as storage
+import faulty_threads as threads
 import faulty_writes as writes
 from hooked_runtime import Sound
 
@@ -52,6 +54,8 @@ class Fault:
 
 SUCCEEDED: Final = "succeeded; it must be refused"
 REFUSED: Final = "it must succeed"
+COPIED: Final = "memory grows with the cache"
+LEAKS: Final = "memory grows with the number of runs"
 
 FAULTS: Final = (
     # Where the bytes go
@@ -255,6 +259,38 @@ FAULTS: Final = (
         SUCCEEDED,
         UNTOUCHED[:1],
     ),
+    # What is asked for at once
+    Fault(threads.Interleaves, Req.MC_BIND_011, ("bind-011/second-run", "bind-011/two-caches"), "of output 'found'"),
+    Fault(threads.MergesRuns, Req.MC_BIND_011, ("bind-011/second-run",), "of output 'found'"),
+    Fault(
+        threads.LooksAtIdleLeases,
+        Req.MC_BIND_005,
+        ("bind-005/of-run-in-other-session", "bind-005/last-row-of-run-in-same-session"),
+        SUCCEEDED,
+        ("bind-005/other-session", "bind-005/beside-run-in-other-session"),
+    ),
+    Fault(
+        threads.LosesBesideFailure,
+        Req.MC_BIND_011,
+        ("bind-011/another-session-fails", "bind-011/same-session-fails"),
+        "another session has failed",
+        ("bind-011/another-session-beside", "dense-003/by-one"),
+    ),
+    # What memory is taken
+    Fault(memory.HiddenCopy, Req.MC_MEM_001, ("mem-001/float16", "mem-001/unread"), COPIED),
+    Fault(memory.CopiesInAndBack, Req.MC_MEM_001, ("mem-001/float16",), COPIED, ("plan-004/unread", "bind-002/read-only")),
+    Fault(memory.SecondCache, Req.MC_MEM_001, ("mem-001/axis-0",), COPIED, ("plan-004/unread",)),
+    Fault(memory.ArenaFromLoad, Req.MC_MEM_001, ("mem-001/static",), COPIED, ("mem-001/chain", *UNTOUCHED)),
+    Fault(memory.CopiesInChains, Req.MC_MEM_001, ("mem-001/chain", "mem-001/two-caches"), COPIED, ("mem-001/batch",)),
+    Fault(memory.CopiesInSharedMemory, Req.MC_MEM_001, ("mem-001/batch",), COPIED),
+    Fault(memory.KeepsSharedCopy, Req.MC_MEM_001, ("mem-001/circular",), COPIED),
+    Fault(memory.AdvisesAway, Req.MC_MEM_001, ("mem-001/long-chain",), COPIED),
+    Fault(memory.CopiesOnce, Req.MC_MEM_001, ("mem-001/float16",), COPIED),
+    Fault(memory.CopiesInHelper, Req.MC_MEM_001, ("mem-001/float16",), COPIED),
+    Fault(memory.LargeWorkspace, Req.MC_MEM_001, ("mem-001/float16",), "that it may have as a workspace"),
+    Fault(memory.ReservesSecondCache, Req.MC_MEM_001, ("mem-001/float16",), "no more than 8 MiB of memory to be had"),
+    Fault(memory.LeaksAPage, Req.MC_MEM_002, ("mem-002/update", "mem-002/chain"), LEAKS, ("mem-001/float16",)),
+    Fault(memory.LeaksWhenRefused, Req.MC_MEM_002, ("mem-002/refused",), LEAKS, ("mem-002/update",)),
     # What becomes of the process
     Fault(hosts.Hangs, Req.MC_DENSE_003, ("dense-003/by-one",), "no answer to run", status=Status.TIMEOUT),
     Fault(hosts.Crashes, Req.MC_DENSE_004, ("dense-004/minus-one",), "SIGSEGV", status=Status.CRASH),

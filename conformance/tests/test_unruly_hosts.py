@@ -156,7 +156,7 @@ def test_a_run_that_is_interrupted_reports_only_what_it_knows(tmp_path: Path, nu
         assert not stale.exists()
         return
     assert harness.returncode == 2
-    assert "No verdict: this was a selection of the cases (the run was interrupted)" in output
+    assert "No verdict: not all cases were asked for, or run (the run was interrupted)" in output
     report = read_report(stale)
     assert report["claim"]["selection"] == "the run was interrupted"
     assert {profile["verdict"] for profile in report["claim"]["profiles"]} == {"no verdict"}

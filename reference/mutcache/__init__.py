@@ -5,8 +5,11 @@ from mutcache.check import check_model, diagnose
 from mutcache.diagnostics import Diagnostic, Location, Severity
 from mutcache.errors import BindError, CheckError, DecodeError, MutcacheError, PlanError, RunError
 from mutcache.executor import Binding, Session
+from mutcache.infer import infer_shapes
+from mutcache.inline import inline
 from mutcache.model import DOMAIN, DOMAIN_VERSION
 from mutcache.plan import ExecutionPlan, plan
+from mutcache.prefix import add_prefix
 from mutcache.proto import IR_VERSION, from_onnx, load, parse, save, serialize, to_onnx
 from mutcache.proto.onnx_ml import ModelProto, ValueAliasProto, ValueInfoProto
 from mutcache.requirements import Req
@@ -40,10 +43,13 @@ __all__ = [
     "Session",
     "Severity",
     "Storage",
+    "add_prefix",
     "alias_classes",
     "check_model",
     "diagnose",
     "from_onnx",
+    "infer_shapes",
+    "inline",
     "load",
     "parse",
     "plan",

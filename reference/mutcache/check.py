@@ -8,11 +8,10 @@ from pathlib import Path
 
 from mutcache.alias import alias_classes
 from mutcache.decode import decode
-from mutcache.diagnostics import Diagnostic
+from mutcache.diagnostics import Diagnostic, Severity
 from mutcache.errors import CheckError
 from mutcache.external import resolve_external_data
 from mutcache.model import Model
-from mutcache.projection import inference_error, project
 from mutcache.proto import load
 from mutcache.proto.onnx_ml import ModelProto
 from mutcache.rules import RULES, Context
@@ -22,7 +21,7 @@ from mutcache.shapes import ShapesContext
 Checkable = ModelProto | Model | str | os.PathLike[str]
 
 
-def check_model(model: Checkable, *, base: bool = True) -> list[Diagnostic]:
+def check_model(model: Checkable, *, base: bool = True, explain: bool = False) -> list[Diagnostic]:
     """Check a model against the specification, and its base against stock onnx.
 
     Args:
@@ -30,6 +29,7 @@ def check_model(model: Checkable, *, base: bool = True) -> list[Diagnostic]:
             for a model in memory.
         base: whether stock onnx takes part: without it the base model is taken to be sound, and types are known
             only where they are declared.
+        explain: also say, as information, which bounds of updates are left to run time and why.
 
     Returns:
         The findings that are no errors.
@@ -38,13 +38,13 @@ def check_model(model: Checkable, *, base: bool = True) -> list[Diagnostic]:
         CheckError: with all findings, if one is an error.
         DecodeError: the file cannot be read, or the model has what protobuf cannot store.
     """
-    findings = diagnose(model, base=base)
+    findings = diagnose(model, base=base, explain=explain)
     if any(finding.is_error for finding in findings):
         raise CheckError(findings)
     return findings
 
 
-def diagnose(model: Checkable, *, base: bool = True) -> list[Diagnostic]:
+def diagnose(model: Checkable, *, base: bool = True, explain: bool = False) -> list[Diagnostic]:
     """All findings of :func:`check_model`, rules first, the base check last.
 
     Raises:
@@ -52,7 +52,7 @@ def diagnose(model: Checkable, *, base: bool = True) -> list[Diagnostic]:
     """
     decoded = _read(model)
     aliases = alias_classes(decoded)
-    context = Context(decoded, aliases, ShapesContext(decoded, aliases.main, base=base))
+    context = Context(decoded, aliases, ShapesContext(decoded, aliases, base=base), explain)
     findings: list[Diagnostic] = []
     for rule in RULES.values():
         findings.extend(rule(context))
@@ -76,12 +76,15 @@ def _base_findings(context: Context, findings: Sequence[Diagnostic]) -> Iterator
     message = shapes.structure_error or shapes.inference_error
     if shapes.inference_error and any(finding.is_error for finding in findings):
         # What the rules have rejected, stock inference need not reject again: it judges the rest of the model.
-        rejected = {finding.where.node for finding in findings if finding.is_error}
-        omitted = [
-            index
-            for index in context.graph.marked
-            if context.graph.nodes[index].is_cache_update and context.graph.nodes[index].label in rejected
-        ]
-        message, _ = inference_error(project(context.model, shapes.overrides(), omitted), frozenset())
+        message = shapes.remaining_error(
+            {(finding.where.graph, finding.where.node) for finding in findings if finding.is_error}
+        )
     if message:
         yield Diagnostic(None, message, hint="stock onnx rejects the model, its mutable caches apart")
+    if shapes.unjudged:
+        yield Diagnostic(
+            None,
+            f"types are not inferred: {shapes.unjudged}",
+            hint="inline functions where many calls do the same",
+            severity=Severity.WARNING,
+        )

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
 
 from mutcache.check import check_model
 from mutcache.decode import decode
-from mutcache.errors import BindError, MutcacheError, RunError
-from mutcache.feeds import Feeds, Input, arrays_in, read_only
+from mutcache.errors import BindError, DecodeError, RunError
+from mutcache.feeds import Feeds, Input, arrays_in
+from mutcache.instance import Lent, instantiate, locate
 from mutcache.model import Model, TensorType, Value
-from mutcache.plan import plan
+from mutcache.plan import GraphPlan, plan
 from mutcache.program import Program, own
 from mutcache.proto.onnx_ml import ModelProto
 from mutcache.requirements import Req
+from mutcache.schedule import NODE_ORDER
 from mutcache.storage import (
     LEASES,
     Array,
@@ -26,6 +28,7 @@ from mutcache.storage import (
     Use,
     check_writable_storage,
     match_dims,
+    pin,
     show_dims,
     storage_of,
 )
@@ -38,33 +41,46 @@ class Session:
         model: a ModelProto, or a decoded model.
         initializers: arrays to use in place of the initializers of these names. They are neither copied nor written,
             and as long as the session is open they are initializer storage, no byte of which can be bound as mutable.
+        schedule: in which order nodes run: ``node-order``, or ``random:SEED`` for an order drawn from all those that
+            data and MC-PLAN-005 allow. Results do not depend on it.
 
     Attributes:
         plan: the execution plan.
 
     Raises:
+        DecodeError: ``model`` is no model of this package.
         CheckError: the model violates the specification.
-        PlanError: it cannot be executed.
+        PlanError: it cannot be executed, or there is no such schedule.
         BindError: ``initializers`` are not what the model declares, or lie in storage that a binding holds.
     """
 
-    def __init__(self, model: ModelProto | Model, *, initializers: Mapping[str, Array] | None = None) -> None:
+    def __init__(
+        self,
+        model: ModelProto | Model,
+        *,
+        initializers: Mapping[str, Array] | None = None,
+        schedule: str = NODE_ORDER,
+    ) -> None:
         if not isinstance(model, (ModelProto, Model)):
-            raise MutcacheError(
+            raise DecodeError(
                 f"expected a mutcache ModelProto, got {type(model).__module__}.{type(model).__qualname__}",
                 hint="load it with mutcache.load, or convert a model of the onnx package with mutcache.from_onnx",
             )
         model = model if isinstance(model, Model) else decode(model)
         check_model(model)
-        self.plan = plan(model)
+        self.plan = plan(model, schedule=schedule)
         self._graph = model.graph
         # What any name of a class declares holds for the storage of its root (MC-SHAPE-004).
         self._names: dict[str, list[Value]] = {}
-        for value in model.graph.declared():
-            self._names.setdefault(self.plan.classes.root_of.get(value.name, value.name), []).append(value)
-        self._program = program = Program(self.plan, _arrays_by_name(initializers or {}))
+        for scope in self.plan.classes.walk():
+            for value in scope.graph.declared():
+                storage = scope.storage(value.name)
+                if storage.scope is self.plan.classes:
+                    self._names.setdefault(storage.name, []).append(value)
+        self._program = program = Program(self.plan, _arrays_by_name(initializers))
+        operands = set(_operands(self.plan.main))
         self._inputs = tuple(
-            Input(value, optional=value.name in program.constants)
+            Input(value, optional=value.name in program.main.constants, is_operand=value.name in operands)
             for value in model.graph.inputs
             if not value.is_mutable
         )
@@ -72,12 +88,12 @@ class Session:
         self._protected = frozenset(value.name for value in model.graph.outputs).union(
             *(step.reads for step in self.plan.steps if not step.node.is_cache_update)
         )
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may close the session while this thread binds
         self._closed = False
         self._bindings: weakref.WeakSet[Binding] = weakref.WeakSet()
         self._lease = LEASES.acquire(
             Claim(name, storage_of(array).byte_range, Use.INITIALIZER)
-            for name, value in program.constants.items()
+            for name, value in program.main.constants.items()
             for array in arrays_in(value)
         )
         self._unbound = None if self.plan.mutable else self.bind({})
@@ -97,9 +113,9 @@ class Session:
                 will do; any other output is written into its array.
 
         Raises:
-            BindError: MC-BIND-001 to 005, 007 or 008, or the session is closed. No lease was taken.
+            BindError: MC-BIND-001 to 005, 007, 008 or 013, or the session is closed. No lease was taken.
         """
-        mutable, outputs = _arrays_by_name(mutable), _arrays_by_name(outputs or {})
+        mutable, outputs = _arrays_by_name(mutable), _arrays_by_name(outputs)
         symbols: dict[str, int] = {}
         claims = [*self._claim_mutable(mutable, symbols), *self._claim_outputs(mutable, outputs, symbols)]
         buffers = {claim.name: outputs[claim.name] for claim in claims if claim.use is Use.OUTPUT}
@@ -190,8 +206,8 @@ class Session:
             if not isinstance(declared, TensorType):
                 raise BindError(f"output {name!r} is no tensor", hint="leave it unbound")
             # Symbols that inputs do not fix get their size in each run.
-            storage = check_writable_storage(name, array, declared, dict(symbols))
             root = self.plan.classes.root_of.get(name)
+            storage = check_writable_storage(name, array, declared, dict(symbols), in_place=root is not None)
             if root is None:
                 claims.append(Claim(name, storage.byte_range, Use.OUTPUT))
             elif root not in mutable or storage.byte_range != storage_of(mutable[root]).byte_range:
@@ -212,7 +228,9 @@ class Binding:
 
     def __init__(self, bound: _Bound) -> None:
         self._bound: _Bound | None = bound
-        self._lock = threading.Lock()
+        # A run may call back into the binding in its own thread: finalizers, and feeds that are Python objects.
+        self._lock = threading.RLock()
+        self._running = False
 
     def __enter__(self) -> Self:
         return self
@@ -232,8 +250,9 @@ class Binding:
 
         Raises:
             RunError: a feed is missing, unknown, or not as declared (MC-BIND-001: it is mutable; MC-BIND-004: it
-                overlaps bound storage); an update is refused (MC-DENSE-003, 004, 014) or misses its storage
-                (MC-BIND-009); a node fails; the binding is released. Updates that completed stay, the failing one
+                overlaps bound storage; MC-SHAPE-003 or 006: its shape or type is wrong); an update is refused
+                (MC-DENSE-003, 004) or its storage moved (MC-BIND-009); a node fails; the binding is released
+                (MC-BIND-006), or a run of it calls back (MC-BIND-011). Updates that completed stay, the failing one
                 wrote nothing, and the binding stays usable.
         """
         if type(feeds) is not dict:
@@ -241,18 +260,31 @@ class Binding:
                 raise RunError(f"expected feeds by name, got {type(feeds).__name__}", hint="run({'values': array})")
             feeds = dict(feeds)
         with self._lock:
-            if self._bound is None:
+            bound = self._bound
+            if bound is None:
+                raise RunError("the binding is released", requirement=Req.MC_BIND_006, hint="bind the storage again")
+            if self._running:
                 raise RunError(
-                    "the binding is released", requirement=Req.MC_BIND_006, hint="bind the storage again"
+                    "a run of the binding called for another one", requirement=Req.MC_BIND_011, hint="run it afterwards"
                 )
-            return self._bound.run(feeds)
+            self._running = True
+            try:
+                return bound.run(feeds)
+            finally:
+                self._running = False
+                if self._bound is None:
+                    bound.lease.release()
 
     def release(self) -> None:
-        """End the lease; a run in flight is waited for. A second call does nothing."""
+        """End the lease. A second call does nothing.
+
+        A run in flight in another thread is waited for. One that calls this in its own thread ends the lease when it
+        ends.
+        """
         with self._lock:
             bound, self._bound = self._bound, None
-        if bound is not None:
-            bound.lease.release()
+            if bound is not None and not self._running:
+                bound.lease.release()
 
 
 class _Bound:
@@ -269,14 +301,16 @@ class _Bound:
     ) -> None:
         self.lease = lease
         self._constants_lease = constants_lease  # runs read the initializers, whatever becomes of the session
+        self._pins = [pin(array) for array in buffers.values()]
         self._feeds = feeds
         self._buffers = buffers
         self._root_of = program.plan.classes.root_of
         self._inputs = frozenset(value.name for value in program.plan.model.graph.inputs)
-        # Kernels that are not ours see the bound storage read-only.
-        views = {name: read_only(np.asarray(array)) for name, array in mutable.items()}
-        self._values: dict[str, Any] = {"": None, **program.constants, **views}
-        self._actions = program.bind(mutable)
+        storages = {name: Lent(array) for name, array in mutable.items()}
+        views = {name: storage.view for name, storage in storages.items()}
+        self._values: dict[str, Any] = {"": None, **program.main.constants, **views}
+        self._plan = program.plan.main
+        self._actions = instantiate(program.main, storages)
         # The outputs in order; None for those that a run makes anew.
         self._outputs: dict[str, Any] = {
             output.name: mutable.get(self._root_of.get(output.name, "")) for output in program.plan.model.graph.outputs
@@ -286,11 +320,14 @@ class _Bound:
     def run(self, feeds: Mapping[str, object]) -> dict[str, Any]:
         values = self._values.copy()
         self._feeds.read(feeds, values)
-        for action in self._actions:
-            action(values)
-        outputs = self._outputs.copy()
-        if self._made:
-            self._export(values, feeds, outputs)
+        try:
+            for action in self._actions:
+                action(values)
+            outputs = self._outputs.copy()
+            if self._made:
+                self._export(values, feeds, outputs)
+        except RunError as error:
+            raise locate(error, self._plan, values, is_outermost=True) from error.__cause__
         return outputs
 
     def _export(self, values: Mapping[str, Any], feeds: Mapping[str, object], outputs: dict[str, Any]) -> None:
@@ -312,7 +349,18 @@ class _Bound:
                     roots[root] = value
 
 
-def _arrays_by_name(arrays: Mapping[str, Array]) -> dict[str, Array]:
+def _operands(plan: GraphPlan) -> Iterator[str]:
+    """The values that updates write, and their positions, in a graph and its subgraphs."""
+    for step in plan.steps:
+        if step.node.is_cache_update:
+            yield from step.node.inputs[1:]
+        for body in step.bodies.values():
+            yield from _operands(body)
+
+
+def _arrays_by_name(arrays: Mapping[str, Array] | None) -> dict[str, Array]:
+    if arrays is None:
+        return {}
     if not isinstance(arrays, Mapping):
         raise BindError(f"expected arrays by name, got {type(arrays).__name__}", hint="bind({'cache': array})")
     return dict(arrays)
@@ -324,6 +372,7 @@ def _fill(name: str, buffer: Array, value: Array) -> Array:
         raise RunError(
             f"output {name!r} is {value.dtype}{show_dims(value.shape)}, "
             f"the array bound to it {buffer.dtype}{show_dims(buffer.shape)}",
+            requirement=Req.MC_BIND_013,
             hint="bind an array of the output's shape in this run",
             output=name,
         )

@@ -19,19 +19,26 @@ _STRING: Final = onnx.TensorProto.STRING
 class Input:
     """One ordinary graph input.
 
+    Args:
+        value: its declaration.
+        optional: whether an initializer provides a default.
+        is_operand: whether a CacheUpdate takes it, so that MC-SHAPE-006 speaks of its type and rank.
+
     Attributes:
         name: its name.
         is_tensor: whether it is a tensor; sequences, maps and optional values are containers of tensors.
         dtype: the declared element type of a tensor.
         dims: the declared dimensions of a tensor, None when unknown.
         optional: whether an initializer provides a default.
+        requirement: what another element type or rank violates, if anything.
     """
 
-    __slots__ = ("_is_string", "_type", "dims", "dtype", "is_tensor", "name", "optional")
+    __slots__ = ("_is_string", "_type", "dims", "dtype", "is_tensor", "name", "optional", "requirement")
 
-    def __init__(self, value: Value, *, optional: bool) -> None:
+    def __init__(self, value: Value, *, optional: bool = False, is_operand: bool = False) -> None:
         self.name = value.name
         self.optional = optional
+        self.requirement = Req.MC_SHAPE_006 if is_operand else None
         self._type = value.type
         tensor = value.type if isinstance(value.type, TensorType) else None
         self.is_tensor = tensor is not None
@@ -79,12 +86,12 @@ class Input:
         if isinstance(self._type, SequenceType):
             if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
                 raise self._refuse(f"declared a sequence, got {type(value).__name__}", "pass a list of arrays")
-            element = Input(Value(f"{self.name}[...]", self._type.element), optional=False)
+            element = Input(Value(f"{self.name}[...]", self._type.element))
             return [element.coerce(item) for item in value]
         return value  # maps and optional values are judged by the kernels that take them
 
     def _refuse(self, problem: str, hint: str) -> RunError:
-        return RunError(f"input {self.name!r}: {problem}", hint=hint, input=self.name)
+        return RunError(f"input {self.name!r}: {problem}", requirement=self.requirement, hint=hint, input=self.name)
 
 
 class Feeds:
@@ -109,6 +116,7 @@ class Feeds:
         inputs = tuple(inputs)
         self._mutable = frozenset(mutable)
         self._names = frozenset(declared.name for declared in inputs)
+        self._count = len(inputs)
         self._tensors = tuple(
             (declared.name, declared.dtype, declared.name in protect, declared)
             for declared in inputs
@@ -128,45 +136,55 @@ class Feeds:
         """Enter the feeds into ``values``.
 
         Raises:
-            RunError: an input is missing, unknown, or not what the model declares; MC-BIND-001: it is a mutable one;
-                MC-BIND-004: it overlaps what the run writes to.
+            RunError: an input is missing, unknown, or not what the model declares (MC-SHAPE-003 when a dimension has
+                another size, MC-SHAPE-006 when an operand of a CacheUpdate has another element type or rank);
+                MC-BIND-001: it is a mutable one; MC-BIND-004: it overlaps what the run writes to.
         """
         shapes: list[tuple[int, ...] | None] = []
         owners = self._owners
-        used = 0
+        absent = 0
         for name, dtype, protect, declared in self._tensors:
             array: Any = feeds.get(name)
-            if type(array) is not np.ndarray or array.dtype != dtype:
+            if type(array) is not np.ndarray or (array.dtype is not dtype and array.dtype != dtype):
                 if name not in feeds:
                     self._require_optional(declared)
                     shapes.append(None)
+                    absent += 1
                     continue
                 array = declared.coerce(array)
-            if array.base is not None or owners is None or id(array) in owners or not array.flags.owndata:
+            if owners is None or not array.flags.owndata or id(array) in owners:
                 self._refuse_overlap(name, array)
             values[name] = read_only(array) if protect else array
             shapes.append(array.shape)
-            used += 1
-        for declared in self._containers:
-            if declared.name in feeds:
-                values[declared.name] = value = declared.coerce(feeds[declared.name])
-                for array in arrays_in(value):
-                    self._refuse_overlap(declared.name, array)
-                used += 1
-            else:
-                self._require_optional(declared)
-        if used != len(feeds):
+        if self._containers:
+            absent += self._read_containers(feeds, values)
+        if len(feeds) + absent != self._count:
             self._refuse_unknown(feeds)
         if shapes != self._shapes:
             self._match(shapes)
             self._shapes = shapes
 
+    def _read_containers(self, feeds: Mapping[str, object], values: dict[str, Any]) -> int:
+        """Enter sequences, maps and optional values; returns how many are absent."""
+        absent = 0
+        for declared in self._containers:
+            if declared.name in feeds:
+                values[declared.name] = value = declared.coerce(feeds[declared.name])
+                for array in arrays_in(value):
+                    self._refuse_overlap(declared.name, array)
+            else:
+                self._require_optional(declared)
+                absent += 1
+        return absent
+
     def _match(self, shapes: Sequence[tuple[int, ...] | None]) -> None:
         symbols = dict(self._symbols)
         for (*_, declared), shape in zip(self._tensors, shapes, strict=True):
             if shape is not None and (problem := match_dims(declared.dims, shape, symbols)):
+                is_rank = declared.dims is not None and len(declared.dims) != len(shape)
                 raise RunError(
                     f"input {declared.name!r}: {problem}",
+                    requirement=declared.requirement if is_rank else Req.MC_SHAPE_003,
                     hint="one symbol has one size in all inputs of a run and its binding",
                     input=declared.name,
                     shape=shape,

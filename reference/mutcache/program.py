@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections import ChainMap
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 from onnx import numpy_helper
 
-from mutcache.errors import BindError, PlanError, RunError
+from mutcache.errors import BindError, PlanError
 from mutcache.feeds import read_only
-from mutcache.model import Graph
-from mutcache.ops.dense import Attributes, CacheUpdate
+from mutcache.model import FunctionKey, Graph, Node
 from mutcache.ops.standard import Kernel, StandardKernels
-from mutcache.plan import ExecutionPlan, Step
-from mutcache.requirements import Req
-from mutcache.storage import Array, address_reader, dtype_of, show_dims, storage_of
-
-#: Executes one step on the values of a run, by name.
-Action = Callable[[dict[str, Any]], None]
+from mutcache.plan import ExecutionPlan, GraphPlan, Step
+from mutcache.projection import bind_attributes, call_attributes, held_graphs, nodes_within
+from mutcache.proto.onnx_ml import AttributeProto, FunctionProto, NodeProto, ValueInfoProto
+from mutcache.scopes import free_names
+from mutcache.storage import Array, dtype_of, pin, show_dims
 
 
 class Program:
@@ -30,7 +30,7 @@ class Program:
 
     Attributes:
         plan: the plan.
-        constants: initializers and results of Constant nodes by name; the arrays are read-only.
+        main: the routine of the main graph.
 
     Raises:
         PlanError: a node has no kernel, or an initializer cannot be read.
@@ -39,88 +39,138 @@ class Program:
 
     def __init__(self, plan: ExecutionPlan, initializers: Mapping[str, Array]) -> None:
         self.plan = plan
-        self.constants: dict[str, Any] = dict(_load_initializers(plan.model.graph, initializers))
-        self._actions: dict[int, Action] = {}
-        kernels = StandardKernels(plan.model)
+        context = _Context(plan.model.opsets, _declared(plan.main.graph), None)
+        self.main = _Loader(plan).graph(plan.main, context, initializers)
+        self._pins = [pin(array) for array in initializers.values()]
+
+    @property
+    def constants(self) -> Mapping[str, Any]:
+        """Initializers and results of Constant nodes of the main graph by name; the arrays are read-only."""
+        return self.main.constants
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Routine:
+    """A planned graph with its kernels.
+
+    Attributes:
+        plan: the plan of the graph.
+        captured: the names that the graph takes from those around it.
+        constants: initializers and results of Constant nodes by name; the arrays are read-only.
+        kernels: those of the nodes that run no graphs of the model, by node index. Constants need none any more.
+        protos: the messages of all other nodes, with the attributes that the call gives, by node index.
+        bodies: by node index the routines of an If, Loop or Scan, by attribute; that of a function under ``""``.
+    """
+
+    plan: GraphPlan
+    captured: tuple[str, ...]
+    constants: Mapping[str, Any]
+    kernels: Mapping[int, Kernel]
+    protos: Mapping[int, NodeProto]
+    bodies: Mapping[int, Mapping[str, Routine]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Context:
+    """What the nodes of a graph mean.
+
+    Attributes:
+        opsets: versions of the operator sets, by domain.
+        types: what is declared of values, those of enclosing graphs included.
+        attributes: what attributes may refer to in the body of a function, None elsewhere.
+    """
+
+    opsets: Mapping[str, int]
+    types: Mapping[str, ValueInfoProto]
+    attributes: Mapping[str, AttributeProto] | None
+
+    def bind(self, node: Node) -> NodeProto:
+        """The message of ``node``, its references to attributes replaced by what they refer to."""
+        proto, given = node.proto, self.attributes
+        if given is None or not any(
+            attribute.ref_attr_name for one in nodes_within([proto]) for attribute in one.attribute
+        ):
+            return proto
+        bound = NodeProto()
+        bound.CopyFrom(proto)
+        for one in nodes_within([bound]):
+            bind_attributes(one, given)
+        return bound
+
+    def inside(self, graph: Graph) -> _Context:
+        """The context of a subgraph."""
+        return _Context(self.opsets, ChainMap(_declared(graph), *_maps(self.types)), self.attributes)
+
+
+class _Loader:
+    """Loads the routines of one model, of a function once for all calls that give it the same attributes."""
+
+    def __init__(self, plan: ExecutionPlan) -> None:
+        self._plan = plan
+        self._kernels = StandardKernels(plan.model)
+        self._functions: dict[tuple[FunctionKey, tuple[bytes, ...]], Routine] = {}
+
+    def graph(self, plan: GraphPlan, context: _Context, initializers: Mapping[str, Array] | None = None) -> Routine:
+        """The routine of a graph; ``initializers`` are those that a caller supplies."""
+        constants: dict[str, Any] = dict(_load_initializers(plan.graph, initializers or {}))
+        kernels: dict[int, Kernel] = {}
+        protos: dict[int, NodeProto] = {}
+        bodies: dict[int, Mapping[str, Routine]] = {}
         for step in plan.steps:
-            if step.aliases:
-                continue
-            action = _run_kernel(step, kernels.load(step.node))
-            if step.node.is_standard and step.node.op_type == "Constant":
-                action(self.constants)
-            else:
-                self._actions[step.node.index] = action
-        for name, value in self.constants.items():
-            if isinstance(value, np.ndarray):
-                self.constants[name] = read_only(value)
-
-    def bind(self, mutable: Mapping[str, Array]) -> list[Action]:
-        """The actions of a binding, in order. ``mutable`` are its arrays by the name of their root."""
-        actions: list[Action] = []
-        for step in self.plan.steps:
-            if step.node.is_cache_update:
-                (output,) = step.aliases
-                actions.append(_update_cache(step, mutable[self.plan.classes.root_of[output]]))
+            node, proto = step.node, context.bind(step.node)
+            _require_own_graphs(node, proto)
+            if step.bodies or step.function is not None:
+                protos[node.index] = proto
+                bodies[node.index] = self._bodies(step, proto, context)
             elif step.aliases:
-                actions += [_pass_through(output, source) for output, source in step.aliases.items()]
-            elif step.node.index in self._actions:
-                actions.append(self._actions[step.node.index])
-        return actions
+                protos[node.index] = proto
+            elif node.is_standard and node.op_type == "Constant":
+                (constants[node.outputs[0]],) = self._kernels.load(node, proto, context.opsets, {})(constants)
+            else:
+                kernels[node.index] = self._kernels.load(node, proto, context.opsets, context.types)
+        for name, value in constants.items():
+            if isinstance(value, np.ndarray):
+                constants[name] = read_only(value)
+        captured = () if plan.classes.outer is None else tuple(sorted(free_names((plan.graph,))))
+        return Routine(plan, captured, constants, kernels, protos, bodies)
+
+    def _bodies(self, step: Step, proto: NodeProto, context: _Context) -> Mapping[str, Routine]:
+        if step.function is not None:
+            return {"": self._function(step.function, proto)}
+        return {name: self.graph(body, context.inside(body.graph)) for name, body in step.bodies.items()}
+
+    def _function(self, function: FunctionKey, call: NodeProto) -> Routine:
+        plan = self._plan.functions[function]
+        proto = plan.graph.proto
+        assert isinstance(proto, FunctionProto)
+        attributes = call_attributes(proto, call)
+        key = function, tuple(attributes[name].SerializeToString(deterministic=True) for name in sorted(attributes))
+        if key not in self._functions:
+            opsets = {opset.domain: opset.version for opset in proto.opset_import}
+            self._functions[key] = self.graph(plan, _Context(opsets, _declared(plan.graph), attributes))
+        return self._functions[key]
 
 
-def _run_kernel(step: Step, kernel: Kernel) -> Action:
-    """The action of a node whose outputs own their storage."""
-    label, copies, releases = step.node.label, step.copies, step.releases
-    count = len(step.node.outputs)
-    outputs = [(index, name) for index, name in enumerate(step.node.outputs) if name]
-
-    def run(values: dict[str, Any]) -> None:
-        try:
-            results = kernel(values)
-        except Exception as error:
-            raise RunError(f"{label} failed: {error}", node=label) from error
-        if len(results) < count:
-            raise RunError(f"{label} has {count} outputs, its kernel computes {len(results)}", node=label)
-        for index, name in outputs:
-            values[name] = own(results[index]) if name in copies else results[index]
-        for name in releases:
-            del values[name]
-
-    return run
+def _declared(graph: Graph) -> dict[str, ValueInfoProto]:
+    """What ``graph`` declares of its values. In a function only value_info does."""
+    proto = graph.proto
+    entries = (proto.value_info,) if isinstance(proto, FunctionProto) else (proto.value_info, proto.output, proto.input)
+    return {value.name: value for values in entries for value in values}
 
 
-def _pass_through(output: str, source: str) -> Action:
-    """The action of an Identity with MUST_ALIAS."""
-
-    def run(values: dict[str, Any]) -> None:
-        values[output] = values[source]
-
-    return run
+def _maps(types: Mapping[str, ValueInfoProto]) -> list[Any]:
+    return types.maps if isinstance(types, ChainMap) else [types]
 
 
-def _update_cache(step: Step, cache: Array) -> Action:
-    """The action of a CacheUpdate of ``cache``."""
-    ((output, source),) = step.aliases.items()
-    _, values_name, position_name = step.node.inputs
-    update = CacheUpdate(cache, Attributes.of(step.node), (source, values_name, position_name))
-    label, releases, storage = step.node.label, step.releases, storage_of(cache)
-    address, nbytes, view = storage.address, storage.nbytes, read_only(np.asarray(cache))
-    read_address = address_reader(cache)
-
-    def run(values: dict[str, Any]) -> None:
-        updated = update(values[values_name], values[position_name])
-        if updated is not cache or read_address() != address or cache.nbytes != nbytes:
-            raise RunError(
-                f"{label}: {output!r} is at {storage_of(updated).byte_range}, {source!r} at {storage.byte_range}",
-                requirement=Req.MC_BIND_009,
-                hint="the array was given other memory while it was bound",
-                node=label,
+def _require_own_graphs(node: Node, proto: NodeProto) -> None:
+    """A graph that a call passes as an attribute has been neither judged nor planned where it runs."""
+    for name, _ in held_graphs(proto):
+        if name not in node.subgraphs:
+            raise PlanError(
+                f"{node.label} takes its graph {name!r} from an attribute of the function",
+                hint="inline the function first: mutcache.inline(model)",
+                node=node.label,
             )
-        values[output] = view
-        for name in releases:
-            del values[name]
-
-    return run
 
 
 def own(value: Any, taken: Container[int] = ()) -> Any:

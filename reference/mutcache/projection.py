@@ -8,69 +8,192 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, cast
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-import onnx
-from google.protobuf.message import EncodeError, Message
-from onnx import checker, shape_inference
+from google.protobuf.message import Message
 
 import mutcache.schemas  # noqa: F401  # registers the operators with stock onnx
-from mutcache.decode import decode_type
-from mutcache.errors import MutcacheError
-from mutcache.model import DOMAIN, DOMAIN_VERSION, STANDARD_DOMAINS, Dim, Model, TensorType, ValueType
-from mutcache.proto import BASE_IR_VERSION, IR_VERSION, serialize
-from mutcache.proto.onnx_ml import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
+from mutcache.model import (
+    DOMAIN,
+    DOMAIN_VERSION,
+    STANDARD_DOMAINS,
+    Dim,
+    FunctionKey,
+    Graph,
+    MapType,
+    Model,
+    QuantizedTensorType,
+    SequenceType,
+    TensorType,
+    ValueType,
+)
+from mutcache.proto import BASE_IR_VERSION, IR_VERSION
+from mutcache.proto.onnx_ml import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+)
 from mutcache.scopes import walk
 
 #: Elements from which on an initializer is large. Shapes and positions, whose values matter, are far smaller.
-_LARGE: Final = 1 << 16
+_LARGE: Final = 1 << 10
+#: Bytes of large tensors up to which a model is copied with them, and then rid of them.
+_COPIED: Final = 1 << 27
 
 
-def project(model: Model, types: Mapping[str, ValueType] | None = None, omitted: Collection[int] = ()) -> ModelProto:
+@dataclass(slots=True)
+class Additions:
+    """What stock onnx shall believe of one graph beyond what the graph says.
+
+    Attributes:
+        types: types of values, in place of those declared.
+        sizes: symbols of the graph to their sizes.
+        constants: values of names, captured ones and formal inputs among them.
+        omitted: indices of updates that it shall not judge.
+    """
+
+    types: dict[str, ValueType] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    constants: dict[str, TensorProto] = field(default_factory=dict)
+    omitted: set[int] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to add."""
+        return bool(self.types or self.sizes or self.constants or self.omitted)
+
+    @property
+    def signature(self) -> Hashable:
+        """Equal for additions that say the same."""
+        constants = ((name, tensor.SerializeToString()) for name, tensor in self.constants.items())
+        return tuple(map(frozenset, (self.types.items(), self.sizes.items(), constants, self.omitted)))
+
+
+def project(model: Model, additions: Mapping[Graph, Additions] | None = None) -> ModelProto:
     """A model of IR version 14 at most that is sound for stock onnx if and only if ``model`` is, the delta apart.
 
     Quantized containers become sequences and maps of tensors of their decoded type. The model is not modified.
-
-    Args:
-        model: the model.
-        types: types to give to values of the main graph instead of those declared.
-        omitted: indices of update nodes of the main graph that stock onnx shall not judge.
     """
-    large = frozenset(tensor.name for tensor in large_initializers(model))
-    proto = ModelProto()
-    if large:
-        _copy_except(model.proto, proto, "graph")
-        _copy_except(model.proto.graph, proto.graph, "initializer")
-        proto.graph.initializer.extend(tensor for tensor in model.proto.graph.initializer if tensor.name not in large)
-        _declare_inputs(proto.graph, (model.graph.initializers[name] for name in large))
-    else:
-        proto.CopyFrom(model.proto)
+    proto = _without_large_tensors(model)
     if proto.ir_version == IR_VERSION:
         proto.ir_version = BASE_IR_VERSION
     proto.ClearField("quantizations")
-    graph = proto.graph
-    _strip(graph, (graph.node[index] for index in sorted({*model.graph.marked, *model.graph.nested})))
+    _strip_graph(proto.graph, (proto.graph.node[index] for index in sorted({*model.graph.marked, *model.graph.nested})))
     for function in proto.functions:
-        _strip_entries(function.value_info)
-        _strip_nodes(function.node)
+        _strip_function(function)
     if any(scope.marked for scope in walk(model.graph)):
         _import_domain(proto.opset_import)
-    for function in proto.functions:
-        if any(node.domain == DOMAIN for node in function.node):
-            _import_domain(function.opset_import)
-    _declare(graph, types or {})
-    for index in omitted:
-        _make_identity(graph.node[index])
-    if omitted and not any(opset.domain in STANDARD_DOMAINS for opset in proto.opset_import):
-        proto.opset_import.add(domain="", version=1)
+    if len({entry.name for entry in proto.graph.value_info}) < len(proto.graph.value_info):
+        # Of several entries of a name stock onnx takes the last: let it not matter how they are ordered.
+        entries = sorted(proto.graph.value_info, key=lambda entry: (entry.name, entry.SerializeToString()))
+        proto.graph.ClearField("value_info")
+        proto.graph.value_info.extend(entries)
+    if additions:
+        add(proto.graph, model.graph, additions)
+        numbers = {(function.domain, function.name, function.overload): i for i, function in enumerate(proto.functions)}
+        for key, body in model.functions.items():
+            add(proto.functions[numbers[key]], body, additions)
+        if any(one.omitted for one in additions.values()):
+            for imports in (proto.opset_import, *(function.opset_import for function in proto.functions)):
+                if not any(opset.domain in STANDARD_DOMAINS for opset in imports):
+                    imports.add(domain="", version=1)
     return proto
 
 
-def _import_domain(imports: Any) -> None:
-    """Import our operators as they are registered; which version the model imports, MC-PROTO-006 judges."""
-    opset = next((opset for opset in imports if opset.domain == DOMAIN), None) or imports.add(domain=DOMAIN)
-    opset.version = DOMAIN_VERSION
+def _without_large_tensors(model: Model) -> ModelProto:
+    """A copy of the message in which the large initializers are inputs."""
+    source, proto = model.proto, ModelProto()
+    tensors = list(large_initializers(model))
+    if not tensors:
+        proto.CopyFrom(source)
+        return proto
+    large = frozenset(tensor.name for tensor in tensors)
+    if sum(len(tensor.raw_data) for tensor in tensors) < _COPIED:
+        proto.CopyFrom(source)  # as a whole: ten times as fast as node by node
+        proto.graph.ClearField("initializer")
+    else:
+        _copy_except(source, proto, "graph")
+        _copy_except(source.graph, proto.graph, "initializer")
+    proto.graph.initializer.extend(tensor for tensor in source.graph.initializer if tensor.name not in large)
+    _declare_inputs(proto.graph, tensors)
+    return proto
+
+
+def project_body(
+    model: Model, key: FunctionKey, attributes: Mapping[str, AttributeProto], additions: Mapping[Graph, Additions]
+) -> ModelProto:
+    """A function, as one call enters it, as a model of its own whose inputs have the types in ``additions``."""
+    bodies = {(function.domain, function.name, function.overload): function for function in model.proto.functions}
+    function, body = bodies[key], model.functions[key]
+    proto = ModelProto(ir_version=BASE_IR_VERSION, opset_import=function.opset_import)
+    pending = [function]
+    while pending:  # the functions that it calls, at any depth
+        for node in nodes_within(pending.pop().node):
+            callee = bodies.pop((node.domain, node.op_type, node.overload), None)
+            if callee is not None:
+                proto.functions.append(callee)
+                pending.append(callee)
+    for callee in proto.functions:
+        _strip_function(callee)
+    if any(scope.marked for scope in walk(body)):
+        _import_domain(proto.opset_import)
+    own = additions.get(body, Additions())
+    graph = proto.graph
+    graph.name = function.name
+    for name in function.input:
+        if name in own.types and name not in own.constants:
+            _set_stock_type(graph.input.add(name=name).type, own.types[name])
+    graph.node.extend(function.node)
+    graph.value_info.extend(function.value_info)
+    for node in nodes_within(graph.node):
+        bind_attributes(node, attributes)
+    _strip_graph(graph, graph.node)
+    add(graph, body, additions)
+    return proto
+
+
+def call_attributes(function: FunctionProto | GraphProto, call: NodeProto) -> dict[str, AttributeProto]:
+    """What the nodes of a function may refer to: the attributes of the call, and the defaults of the function."""
+    defaults = function.attribute_proto if isinstance(function, FunctionProto) else ()
+    return {attribute.name: attribute for attribute in (*defaults, *call.attribute)}
+
+
+def bind_attributes(node: NodeProto, attributes: Mapping[str, AttributeProto]) -> None:
+    """Put the values in place of references to attributes of the function; references to nothing are removed."""
+    for index in reversed(range(len(node.attribute))):
+        attribute = node.attribute[index]
+        if attribute.ref_attr_name:
+            value = attributes.get(attribute.ref_attr_name)
+            if value is None or value.ref_attr_name:
+                del node.attribute[index]
+            else:
+                name = attribute.name
+                attribute.CopyFrom(value)
+                attribute.name = name
+
+
+def held_graphs(node: Any) -> Iterator[tuple[str, Any]]:
+    """The graphs that a node message holds, stock or ours, by the names that :class:`mutcache.model.Node` gives."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.name, attribute.g
+        for position, graph in enumerate(attribute.graphs):
+            yield f"{attribute.name}[{position}]", graph
+
+
+def nodes_within(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """``nodes`` and those of their subgraphs, at every depth."""
+    pending = [nodes]
+    while pending:
+        for node in pending.pop():
+            yield node
+            pending.extend(graph.node for _, graph in held_graphs(node))
 
 
 def large_initializers(model: Model) -> Iterator[TensorProto]:
@@ -84,16 +207,49 @@ def large_initializers(model: Model) -> Iterator[TensorProto]:
             yield tensor
 
 
-def _copy_except(source: Message, target: Message, left_out: str) -> None:
-    for field, value in source.ListFields():
-        if field.name == left_out:
+def add(proto: GraphProto | FunctionProto, graph: Graph, additions: Mapping[Graph, Additions]) -> None:
+    """Write ``additions`` into ``proto``, the message of ``graph`` or a copy of it, and into its subgraphs."""
+    pending: list[tuple[GraphProto | FunctionProto, Graph]] = [(proto, graph)]
+    while pending:
+        proto, graph = pending.pop()
+        if len(additions) > (graph in additions):
+            for index in graph.nested:
+                subgraphs = graph.nodes[index].subgraphs
+                held = dict(held_graphs(proto.node[index]))
+                pending.extend((held[name], subgraph) for name, subgraph in subgraphs.items())
+        own = additions.get(graph)
+        if own is None:
             continue
-        if field.is_repeated:
-            getattr(target, field.name).MergeFrom(value)
-        elif field.message_type is not None:
-            getattr(target, field.name).CopyFrom(value)
+        _declare(proto, own)
+        for index in own.omitted:
+            _make_identity(proto.node[index])
+        if isinstance(proto, GraphProto):
+            proto.initializer.extend(_named(tensor, name) for name, tensor in own.constants.items())
+
+
+def _named(tensor: TensorProto, name: str) -> TensorProto:
+    copy = TensorProto()
+    copy.CopyFrom(tensor)
+    copy.name = name
+    return copy
+
+
+def _copy_except(source: Message, target: Message, left_out: str) -> None:
+    for descriptor, value in source.ListFields():
+        if descriptor.name == left_out:
+            continue
+        if descriptor.is_repeated:
+            getattr(target, descriptor.name).MergeFrom(value)
+        elif descriptor.message_type is not None:
+            getattr(target, descriptor.name).CopyFrom(value)
         else:
-            setattr(target, field.name, value)
+            setattr(target, descriptor.name, value)
+
+
+def _import_domain(imports: Any) -> None:
+    """Import our operators as they are registered; which version the model imports, MC-PROTO-006 judges."""
+    opset = next((opset for opset in imports if opset.domain == DOMAIN), None) or imports.add(domain=DOMAIN)
+    opset.version = DOMAIN_VERSION
 
 
 def _make_identity(node: NodeProto) -> None:
@@ -108,30 +264,29 @@ def _declare_inputs(graph: GraphProto, tensors: Iterable[TensorProto]) -> None:
     present = {value.name for value in graph.input}
     for tensor in tensors:
         if tensor.name not in present:
-            entry = graph.input.add(name=tensor.name)
-            entry.type.tensor_type.elem_type = tensor.data_type
-            entry.type.tensor_type.shape.SetInParent()
-            for dim in tensor.dims:
-                entry.type.tensor_type.shape.dim.add(dim_value=dim)
+            set_type(graph.input.add(name=tensor.name).type, TensorType(tensor.data_type, tuple(tensor.dims)))
 
 
-def _strip(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
+def _strip_function(function: FunctionProto) -> None:
+    _strip_entries(function.value_info)
+    _strip_nodes(function.node)
+    if any(node.domain == DOMAIN for node in nodes_within(function.node)):
+        _import_domain(function.opset_import)
+
+
+def _strip_graph(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
     for entries in (graph.input, graph.output, graph.value_info):
         _strip_entries(entries)
     _strip_nodes(nodes)
 
 
 def _strip_nodes(nodes: Iterable[NodeProto]) -> None:
-    pending = [nodes]
-    while pending:
-        for node in pending.pop():
-            if node.output_alias:
-                node.ClearField("output_alias")
-            for attribute in node.attribute:
-                for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                    for entries in (graph.input, graph.output, graph.value_info):
-                        _strip_entries(entries)
-                    pending.append(graph.node)
+    for node in nodes_within(nodes):
+        if node.output_alias:
+            node.ClearField("output_alias")
+        for _, graph in held_graphs(node):
+            for entries in (graph.input, graph.output, graph.value_info):
+                _strip_entries(entries)
 
 
 def _strip_entries(entries: Iterable[ValueInfoProto]) -> None:
@@ -164,83 +319,68 @@ def _strip_type(proto: TypeProto) -> None:
         inner.tensor_type.CopyFrom(tensor)
 
 
-def _declare(graph: GraphProto, types: Mapping[str, ValueType]) -> None:
-    missing = dict(types)
-    if not missing:
+def _declare(proto: GraphProto | FunctionProto, additions: Additions) -> None:
+    types, sizes = additions.types, additions.sizes
+    if not types and not sizes:
         return
-    for entries in (graph.input, graph.output, graph.value_info):
-        for entry in entries:
-            if entry.name in types:
-                _set_type(entry.type, types[entry.name])
-                missing.pop(entry.name, None)
+    missing = dict(types)
+    for entry in entries_of(proto):
+        if entry.name in types:
+            _set_stock_type(entry.type, types[entry.name])
+            missing.pop(entry.name, None)
+        elif sizes and entry.type.HasField("tensor_type"):
+            set_sizes(entry.type, sizes)
     for name, value_type in missing.items():
-        _set_type(graph.value_info.add(name=name).type, value_type)
+        _set_stock_type(proto.value_info.add(name=name).type, value_type)
 
 
-def _set_type(proto: TypeProto, value_type: ValueType) -> None:
+def entries_of(proto: GraphProto | FunctionProto) -> Iterator[ValueInfoProto]:
+    """Inputs, outputs and value_info; those of a function are its value_info alone."""
+    if isinstance(proto, GraphProto):
+        yield from proto.input
+        yield from proto.output
+    yield from proto.value_info
+
+
+def set_sizes(proto: TypeProto, sizes: Mapping[str, int]) -> None:
+    """Put sizes in place of symbols of a tensor."""
+    for dim in proto.tensor_type.shape.dim if proto.tensor_type.HasField("shape") else ():
+        if dim.dim_param in sizes:
+            dim.dim_value = sizes[dim.dim_param]
+
+
+def _set_stock_type(proto: TypeProto, value_type: ValueType) -> None:
+    set_type(proto, value_type)
+    _strip_type(proto)
+
+
+def set_type(proto: TypeProto, value_type: ValueType | None) -> None:
+    """Make ``proto`` say ``value_type``; what that leaves open, and denotations, stay as they are."""
     if isinstance(value_type, TensorType):
         proto.tensor_type.elem_type = value_type.elem_type
-        proto.tensor_type.ClearField("shape")
-        if value_type.dims is not None:
-            proto.tensor_type.shape.SetInParent()
-            for dim in value_type.dims:
-                _add_dim(proto, dim)
+        _set_dims(proto.tensor_type, value_type.dims)
+    elif isinstance(value_type, QuantizedTensorType):
+        proto.quantized_tensor_type.elem_type = value_type.elem_type
+        proto.quantized_tensor_type.allowed_quantized_type[:] = value_type.allowed
+        _set_dims(proto.quantized_tensor_type, value_type.dims)
+    elif isinstance(value_type, SequenceType):
+        set_type(proto.sequence_type.elem_type, value_type.element)
+    elif isinstance(value_type, MapType):
+        proto.map_type.key_type = value_type.key_type
+        set_type(proto.map_type.value_type, value_type.value)
 
 
-def _add_dim(proto: TypeProto, dim: Dim) -> None:
-    added = proto.tensor_type.shape.dim.add()
-    if isinstance(dim, int):
-        added.dim_value = dim
-    elif dim is not None:
-        added.dim_param = dim
-
-
-def structure_error(model: Model, projected: ModelProto) -> str:
-    """What ``onnx.checker`` says of the structure of the projection and of the large tensors, "" when it is sound."""
-    try:
-        checker.check_model(serialize(projected))
-        for tensor in large_initializers(model):
-            if tensor.data_location != TensorProto.EXTERNAL:
-                checker.check_tensor(_stock(tensor))
-    except MutcacheError as error:
-        return error.message
-    except Exception as error:  # stock onnx raises whatever its C++ code throws
-        return _one_line(error)
-    return ""
-
-
-def _stock(tensor: TensorProto) -> onnx.TensorProto:
-    try:
-        return onnx.TensorProto.FromString(tensor.SerializeToString())
-    except (EncodeError, ValueError):
-        raise MutcacheError(f"initializer {tensor.name!r} is larger than the 2 GiB that protobuf holds") from None
-
-
-def inference_error(projected: ModelProto, names: Collection[str]) -> tuple[str, dict[str, ValueType]]:
-    """Run stock type and shape inference as ``onnx.checker``'s full check does.
-
-    Returns:
-        What it says, "" when all agrees, and the tensor types that it knows of ``names`` in the main graph.
-    """
-    message = ""
-    data = serialize(projected)
-    try:
-        inferred = shape_inference.infer_shapes(data, check_type=True, strict_mode=True)
-    except Exception as error:  # stock onnx raises whatever its C++ code throws
-        message = _one_line(error)
-        try:
-            inferred = shape_inference.infer_shapes(data)
-        except Exception:  # the first message stands
-            return message, {}
-    types: dict[str, ValueType] = {}
-    for entries in (inferred.graph.input, inferred.graph.output, inferred.graph.value_info):
-        for entry in entries:
-            if entry.name in names:
-                value_type = decode_type(cast("Any", entry.type))
-                if isinstance(value_type, TensorType):
-                    types[entry.name] = value_type
-    return message, types
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+def _set_dims(tensor: TypeProto.Tensor | TypeProto.QuantizedTensor, dims: tuple[Dim, ...] | None) -> None:
+    if dims is None:
+        tensor.ClearField("shape")
+        return
+    if not tensor.HasField("shape") or len(tensor.shape.dim) != len(dims):
+        tensor.ClearField("shape")
+        tensor.shape.SetInParent()
+        for _ in dims:
+            tensor.shape.dim.add()
+    for proto, dim in zip(tensor.shape.dim, dims, strict=True):
+        if isinstance(dim, int):
+            proto.dim_value = dim
+        elif dim is not None:
+            proto.dim_param = dim

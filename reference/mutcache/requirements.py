@@ -137,6 +137,8 @@ class Req(enum.StrEnum):
     MC_BIND_009 = "MC-BIND-009"
     MC_BIND_010 = "MC-BIND-010"
     MC_BIND_011 = "MC-BIND-011"
+    MC_BIND_012 = "MC-BIND-012"
+    MC_BIND_013 = "MC-BIND-013"
     MC_DENSE_001 = "MC-DENSE-001"
     MC_DENSE_002 = "MC-DENSE-002"
     MC_DENSE_003 = "MC-DENSE-003"
@@ -523,7 +525,7 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.MODEL,
         phases=(Phase.CHECK,),
         profile=Profile.PAGED,
-        status=Status.FINAL,
+        status=Status.PLANNED,
         sentence=(
             "A sequence of or map to quantized tensors MUST be consumed only by operators of the domain "
             "``onnx.mutable_cache``, by ``Identity``, ``SequenceLength``, control flow and function calls. A map as an "
@@ -966,14 +968,39 @@ _ENTRIES: dict[Req, Requirement] = {
     Req.MC_BIND_011: Requirement(
         level=Level.MUST,
         subject=Subject.RUNTIME,
-        phases=(Phase.RUN,),
+        phases=(Phase.BIND, Phase.RUN,),
         profile=Profile.CONCURRENCY,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "When a second run of a binding is asked for while one is in flight, it MUST be executed after the first "
             "or be rejected. The two MUST NOT be interleaved."
         ),
-        text_hash="79906c8f3b3a8bdf46ad0cf4fcd8085575ae8793e7fb39749e2ebd67c228654b",
+        text_hash="d29666b83846d3a0aa0e938648f0bf8de73ce98cde3d9d8d9fc3db34375d3c52",
+        chapter="07-bind.rst",
+    ),
+    Req.MC_BIND_012: Requirement(
+        level=Level.MUST,
+        subject=Subject.RUNTIME,
+        phases=(Phase.PLAN, Phase.BIND,),
+        profile=Profile.DENSE,
+        status=Status.FINAL,
+        sentence=(
+            "Loading a model whose initializer storage overlaps storage that is bound as mutable MUST be rejected."
+        ),
+        text_hash="61431c48de58be1811d7bbea73d8fcac66dd28b862c191e64853d437f50947fc",
+        chapter="07-bind.rst",
+    ),
+    Req.MC_BIND_013: Requirement(
+        level=Level.MUST,
+        subject=Subject.RUNTIME,
+        phases=(Phase.BIND, Phase.RUN,),
+        profile=Profile.DENSE,
+        status=Status.FINAL,
+        sentence=(
+            "Storage that the caller supplies for an output that aliases no mutable input MUST be rejected when it is "
+            "read-only, not contiguous in row-major order, or of another element type or shape than the output."
+        ),
+        text_hash="1375e65d0b0a3b2fcfc5238b5b4742c50974d1d3c29cd07699789f2db856cde6",
         chapter="07-bind.rst",
     ),
     Req.MC_DENSE_001: Requirement(
@@ -1441,13 +1468,14 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.RUNTIME,
         phases=(Phase.RUN,),
         profile=Profile.MEMORY,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
-            "The memory that a dense update takes beyond the bound storage MUST NOT depend on the capacity of the "
-            "cache, and MUST NOT exceed 8 MiB: for a single update, a chain, and updates in branches, loops and "
-            "functions."
+            "The memory that a session with dense caches takes beyond the storage bound to it, from load on, MUST NOT "
+            "depend on the capacity of the caches; and what a run takes beyond what the process held when the run was "
+            "asked for MUST NOT exceed a workspace of 8 MiB. This holds for a single update, a chain, and updates in "
+            "branches, loops and functions."
         ),
-        text_hash="8aa78e6e5a16419bf4b1290af4a4986d547dedf556d3d6760f3667077db40df2",
+        text_hash="78d832da36c0918a887fe8910ee89f7c36cb7e67aba659355a4ed6c489a899ed",
         chapter="11-mem.rst",
     ),
     Req.MC_MEM_002: Requirement(
@@ -1455,11 +1483,12 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.RUNTIME,
         phases=(Phase.RUN,),
         profile=Profile.MEMORY,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
-            "The memory of a process MUST NOT grow with the number of runs of a binding."
+            "The memory of a process MUST NOT grow with the number of runs of a binding, whether they succeed or are "
+            "refused."
         ),
-        text_hash="b28e6b463ab4e87ff63d9fc08958c5eba88cd13ef60423af98b8c5626da0033a",
+        text_hash="f827f49b7c72a99f345b6ac1700b564958d63f71302bcfa4531c3603454440a0",
         chapter="11-mem.rst",
     ),
     Req.MC_MEM_003: Requirement(

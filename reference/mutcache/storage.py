@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import os
 import threading
 import weakref
 from collections import deque
@@ -15,12 +16,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import c_void_p
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import onnx
 
-from mutcache.errors import BindError, MutcacheError
+from mutcache.errors import BindError, PlanError
 from mutcache.model import Dim, TensorType
 from mutcache.requirements import Req
 
@@ -90,6 +91,7 @@ def storage_of(array: object) -> Storage:
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected a numpy.ndarray, got {type(array).__name__}")
+    array = np.asarray(array)  # a subclass may say of itself what it likes
     low, high = np.lib.array_utils.byte_bounds(array)
     return Storage(
         address=array.__array_interface__["data"][0],
@@ -104,25 +106,64 @@ def storage_of(array: object) -> Storage:
     )
 
 
-def address_reader(array: Array) -> Callable[[], int | None]:
-    """A function that says where the first element of ``array`` is now, for as long as the array lives.
+class Address(Protocol):
+    """Where the first element of an array is now."""
+
+    @property
+    def value(self) -> int | None:
+        """The address; None is address 0."""
+
+
+def address_of(array: Array) -> Address:
+    """The address of ``array``, which may be read for as long as the array lives.
 
     ``__array_interface__`` builds a dictionary, which takes as long as a short update. The pointer that it reports
     follows the header of the array object: NumPy's binary interface cannot move it, since C extensions have it
     compiled in.
     """
     pointer = c_void_p.from_address(id(array) + object.__basicsize__)
-    address: int = array.__array_interface__["data"][0]
-    if pointer.value == address:
-        return lambda: pointer.value
-    return lambda: array.__array_interface__["data"][0]
+    reported = _ReportedAddress(array)
+    return pointer if pointer.value == reported.value else reported
+
+
+class _ReportedAddress:
+    """The address as NumPy reports it."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    @property
+    def value(self) -> int:
+        return storage_of(self._array).address
 
 
 def owner_of(array: Array) -> Array | None:
     """The array whose own allocation holds the elements of ``array``, or None if the memory is not an array's."""
+    last = _last_view(array)
+    return last if last.base is None and last.flags.owndata else None
+
+
+def pin(array: Array) -> object:
+    """Keep the memory of ``array`` where it is, for as long as the result is kept.
+
+    ``resize(refcheck=False)`` would reallocate an array under its views, but not one that is weakly referenced. Memory
+    that is not an array's, of a ``bytearray`` or a mapping, cannot be resized or closed while a buffer is exported.
+    """
+    last = _last_view(array)
+    lender: Any = last.base
+    if lender is None:
+        return weakref.ref(last)
+    try:
+        return memoryview(lender)
+    except TypeError:  # there is no way to ask for more than a reference
+        return lender
+
+
+def _last_view(array: Array) -> Array:
+    """The array at the end of the chain of views."""
     while isinstance(array.base, np.ndarray):
         array = array.base
-    return array if array.base is None and array.flags.owndata else None
+    return array
 
 
 def is_mapped_writable(byte_range: ByteRange) -> bool:
@@ -153,12 +194,12 @@ def dtype_of(elem_type: int) -> np.dtype[Any]:
     """The NumPy element type of a TensorProto.DataType.
 
     Raises:
-        MutcacheError: the number is none of ONNX's types.
+        PlanError: the number is none of ONNX's types.
     """
     try:
         return onnx.helper.tensor_dtype_to_np_dtype(elem_type)
     except KeyError:
-        raise MutcacheError(f"element type {elem_type} is none of ONNX's tensor types") from None
+        raise PlanError(f"element type {elem_type} is none of ONNX's tensor types") from None
 
 
 def match_dims(dims: tuple[Dim, ...] | None, shape: tuple[int, ...], symbols: dict[str, int]) -> str:
@@ -183,7 +224,9 @@ def show_dims(dims: Sequence[Dim]) -> str:
     return f"[{', '.join('?' if dim is None else str(dim) for dim in dims)}]"
 
 
-def check_writable_storage(name: str, array: object, declared: TensorType, symbols: dict[str, int]) -> Storage:
+def check_writable_storage(
+    name: str, array: object, declared: TensorType, symbols: dict[str, int], *, in_place: bool = True
+) -> Storage:
     """The storage of ``array``, if a run may write to it as the value ``name``.
 
     Args:
@@ -191,12 +234,15 @@ def check_writable_storage(name: str, array: object, declared: TensorType, symbo
         array: what the caller wants to bind.
         declared: the value's declared type.
         symbols: sizes of the symbolic dimensions known so far; new ones are entered.
+        in_place: whether kernels update the storage, which therefore has to be aligned, or a result is copied to it.
 
     Raises:
-        BindError: MC-BIND-007 (type, shape, layout, alignment) or MC-BIND-002 (read-only).
+        BindError: MC-BIND-007 (type, shape, layout, alignment) or MC-BIND-002 (read-only); if it is not updated in
+            place, MC-BIND-013.
     """
 
     def refuse(problem: str, requirement: Req = Req.MC_BIND_007, hint: str = "", **values: object) -> BindError:
+        requirement = requirement if in_place else Req.MC_BIND_013
         return BindError(f"storage of {name!r}: {problem}", requirement=requirement, hint=hint, value=name, **values)
 
     try:
@@ -220,7 +266,7 @@ def check_writable_storage(name: str, array: object, declared: TensorType, symbo
             hint="bind the whole array, not a slice or a transposition of it",
             strides=storage.strides,
         )
-    if storage.nbytes and storage.address % dtype.alignment:
+    if in_place and storage.nbytes and storage.address % dtype.alignment:
         raise refuse(
             f"address {storage.address:#x} is not a multiple of {dtype.alignment}, the alignment of {dtype}",
             hint="start the array at an aligned byte of its buffer",
@@ -319,7 +365,8 @@ class LeaseTable:
         """Lease all of ``claims``, or none.
 
         Raises:
-            BindError: MC-BIND-004 (they overlap each other), MC-BIND-003 (an initializer), MC-BIND-005 (leased).
+            BindError: MC-BIND-004 (they overlap each other), MC-BIND-003 (an initializer), MC-BIND-005 (leased),
+                MC-BIND-012 (it is to hold an initializer).
         """
         claims = tuple(claims)
         written = [claim for claim in claims if claim.use is not Use.INITIALIZER]
@@ -340,6 +387,10 @@ class LeaseTable:
             self._held[key] = claims
         return Lease(key, self._ended.append)
 
+    def renew_lock(self) -> None:
+        """Forget who holds the lock: a thread that a child process has not got cannot release it."""
+        self._lock = threading.Lock()
+
     def held(self) -> Mapping[int, tuple[Claim, ...]]:
         """The claims held now, by the key of their lease."""
         with self._lock:
@@ -356,11 +407,15 @@ def _refuse(pair: tuple[Claim, Claim] | None) -> None:
     if pair is None:
         return
     asked, held = pair
-    is_initializer = Use.INITIALIZER in (asked.use, held.use)
+    requirement, hint = Req.MC_BIND_005, "release that binding first"
+    if (asked.use, held.use) == (Use.INITIALIZER, Use.MUTABLE):
+        requirement, hint = Req.MC_BIND_012, "release that binding first, or keep the initializer elsewhere"
+    elif Use.INITIALIZER in (asked.use, held.use):
+        requirement, hint = Req.MC_BIND_003, "initializers are read-only: bind storage of your own"
     raise BindError(
         f"{asked} overlaps {held}, which a session holds",
-        requirement=Req.MC_BIND_003 if is_initializer else Req.MC_BIND_005,
-        hint="initializers are read-only: bind storage of your own" if is_initializer else "release that binding first",
+        requirement=requirement,
+        hint=hint,
         asked=asked,
         held=held,
     )
@@ -368,3 +423,5 @@ def _refuse(pair: tuple[Claim, Claim] | None) -> None:
 
 #: All leases of this process: a lease excludes other sessions, so there is one table.
 LEASES: Final = LeaseTable()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=LEASES.renew_lock)

@@ -10,12 +10,12 @@ from hypothesis.extra import numpy as hnp
 from onnx import TensorProto
 
 from mutcache.errors import RunError
-from mutcache.ops.dense import Attributes, CacheUpdate
+from mutcache.ops.dense import Attributes, CacheUpdate, Names
 from mutcache.requirements import Req
 from mutcache.storage import Array, dtype_of
 from mutcache_conformance.oracle import OracleRefusal, cache_update
 
-NAMES = ("cache", "values", "position")
+NAMES = Names("CacheUpdate (#3)", "cache", "values", "position")
 INT64_MAX = 2**63 - 1
 
 #: Every element type of the operator: whole bytes, fixed width.
@@ -73,12 +73,12 @@ def test_update_is_the_functional_update_in_place(call: tuple[Array, Array, Arra
         expected = oracle(*call)
     except OracleRefusal as refusal:
         with pytest.raises(RunError) as refused:
-            CacheUpdate(cache, attributes, NAMES)(values, position)
+            CacheUpdate(cache, attributes, NAMES).write(values, position)
         is_negative = refusal.requirement is Req.MC_DENSE_004
         assert refused.value.requirement is (Req.MC_DENSE_004 if is_negative else Req.MC_DENSE_003)
         assert cache.tobytes() == before
     else:
-        assert CacheUpdate(cache, attributes, NAMES)(values, position) is cache
+        CacheUpdate(cache, attributes, NAMES).write(values, position)
         assert cache.tobytes() == expected.tobytes()
 
 
@@ -95,7 +95,7 @@ def test_a_prepared_update_takes_values_of_any_length(
         shape[attributes.axis] = min(length, shape[attributes.axis])
         arguments = random_bytes(tuple(shape), _number_of(cache), length), np.array(length)
         expected = oracle(cache, *arguments, attributes).tobytes()
-        update(*arguments)
+        update.write(*arguments)
         assert cache.tobytes() == expected
 
 
@@ -113,7 +113,7 @@ def test_every_bit_pattern_survives(element_type: int) -> None:
     )
     values = np.frombuffer(content, dtype_of(element_type))
     cache = np.zeros(values.shape, values.dtype)
-    CacheUpdate(cache, Attributes(axis=0), NAMES)(values, np.array(0))
+    CacheUpdate(cache, Attributes(axis=0), NAMES).write(values, np.array(0))
     assert cache.tobytes() == content
 
 
@@ -133,9 +133,15 @@ def test_every_bit_pattern_survives(element_type: int) -> None:
 def test_refusal_shows_both_sides(position: int, length: int, capacity: int, requirement: Req) -> None:
     cache = np.zeros((2, capacity, 3), np.float32)
     with pytest.raises(RunError) as refused:
-        CacheUpdate(cache, Attributes(), NAMES)(np.ones((2, length, 3), np.float32), np.array(position))
+        CacheUpdate(cache, Attributes(), NAMES).write(np.ones((2, length, 3), np.float32), np.array(position))
     assert refused.value.requirement is requirement
-    assert refused.value.values == {"position": position, "length": length, "capacity": capacity}
+    assert refused.value.values == {
+        "node": "CacheUpdate (#3)",
+        "position": position,
+        "length": length,
+        "capacity": capacity,
+    }
+    assert "CacheUpdate (#3)" in str(refused.value)
     assert str(position) in str(refused.value)
     assert not cache.any()
 
@@ -144,7 +150,7 @@ def test_refusal_names_the_row() -> None:
     cache = np.zeros((3, 4, 2), np.int8)
     update = CacheUpdate(cache, Attributes(batch_axis=0), NAMES)
     with pytest.raises(RunError, match=r"'position'\[2\]: position 3 \+ length 2 of 'values' > capacity 4") as refused:
-        update(np.ones((3, 2, 2), np.int8), np.array([0, 2, 3]))
+        update.write(np.ones((3, 2, 2), np.int8), np.array([0, 2, 3]))
     assert refused.value.values["row"] == 2
     assert not cache.any(), "the rows before the failing one are not written either"
 
@@ -152,7 +158,7 @@ def test_refusal_names_the_row() -> None:
 def test_circular_refuses_to_lap_itself() -> None:
     cache = np.zeros((4, 1), np.int8)
     with pytest.raises(RunError, match="length 5 of 'values' > capacity 4") as refused:
-        CacheUpdate(cache, Attributes(circular=True), NAMES)(np.ones((5, 1), np.int8), np.array(0))
+        CacheUpdate(cache, Attributes(circular=True), NAMES).write(np.ones((5, 1), np.int8), np.array(0))
     assert refused.value.requirement is Req.MC_DENSE_003
     assert not cache.any()
 
@@ -172,6 +178,6 @@ def test_circular_refuses_to_lap_itself() -> None:
 def test_operands_that_do_not_fit_are_refused(values: Array, position: Array) -> None:
     cache = np.zeros((2, 4, 3), np.float32)
     with pytest.raises(RunError) as refused:
-        CacheUpdate(cache, Attributes(), NAMES)(values, position)
+        CacheUpdate(cache, Attributes(), NAMES).write(values, position)
     assert refused.value.requirement is Req.MC_SHAPE_006
     assert not cache.any()

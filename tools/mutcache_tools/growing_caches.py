@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from mutcache.decode import decode
 from mutcache.errors import MutcacheError
 from mutcache.model import Dim, Graph, Model, Node, TensorType, ValueType
-from mutcache.projection import inference_error, project
+from mutcache.projection import project
 from mutcache.proto.onnx_ml import ModelProto
 from mutcache.requirements import Phase
 from mutcache.schemas import FIXED_WIDTH_TYPES
+from mutcache.stock import inferred_types
 
 KEEP_HINT = "if the input is no cache, leave it as it is with keep= (--keep {past})"
 
@@ -199,7 +200,7 @@ def _lengths(model: Model, caches: Iterable[GrowingCache]) -> Iterator[Dim]:
         length = _dim(value.type if value else None, cache.axis)
         if length is None:
             if inferred is None:
-                _, inferred = inference_error(project(model), {each.new for each in caches})
+                inferred = inferred_types(project(model), {each.new for each in caches})
             length = _dim(inferred.get(cache.new), cache.axis)
         yield length
 

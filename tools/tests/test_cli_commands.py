@@ -332,13 +332,20 @@ def test_run_updates_a_cache_and_writes_what_is_asked(mutcache: Command, valid: 
     assert np.load(tmp_path / "cache.npy").tolist() == cache.tolist()
 
 
-def test_run_starts_from_zeros_and_literals(mutcache: Command, valid: Path) -> None:
+@pytest.mark.parametrize("schedule", [(), ("--schedule", "node-order"), ("--schedule", "random:5")])
+def test_run_starts_from_zeros_and_literals(mutcache: Command, valid: Path, schedule: tuple[str, ...]) -> None:
     result = mutcache(
         *("run", valid, "--zeros", "cache", "--dim", "batch=1", "--input", "values=[[[1, 2]]]"),
-        *("--input", "position=3", "--output", "updated=updated.npy"),
+        *("--input", "position=3", "--output", "updated=updated.npy", *schedule),
     )
     assert result.code == 0
     assert np.load("updated.npy").tolist() == [[[0, 0], [0, 0], [0, 0], [1, 2]]]
+
+
+def test_run_knows_no_such_schedule(mutcache: Command, valid: Path) -> None:
+    result = mutcache("run", valid, "--schedule", "fastest")
+    assert result.code == 2
+    assert "there is no schedule 'fastest'" in result.err
 
 
 def test_run_understands_types_that_npy_has_no_name_for(mutcache: Command, tmp_path: Path) -> None:
@@ -426,7 +433,7 @@ def test_help_names_every_command(mutcache: Command) -> None:
 
 
 def test_interruption_is_no_traceback(mutcache: Command, valid: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(_: object) -> ModelProto:
+    def interrupt(*_: object, **__: object) -> ModelProto:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("mutcache.check.diagnose", interrupt)

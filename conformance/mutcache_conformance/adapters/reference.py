@@ -10,6 +10,7 @@ from typing import Any, Final
 from mutcache.errors import MutcacheError
 from mutcache.executor import Binding, Session
 from mutcache.proto import parse
+from mutcache.schedule import NODE_ORDER, seed_of
 from mutcache_conformance.adapter import (
     Adapter,
     AdapterBinding,
@@ -96,7 +97,22 @@ class ReferenceSession(AdapterSession):
 
 
 class ReferenceAdapter(Adapter):
-    """The reference runtime."""
+    """The reference runtime.
+
+    Args:
+        options: ``schedule`` is the order in which nodes run, ``node-order`` or ``random:SEED``.
+
+    Raises:
+        PlanError: there is no such schedule.
+        ValueError: there is no such option.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        if unknown := sorted(options.keys() - {"schedule"}):
+            raise ValueError(f"the reference has no option {unknown[0]!r}: it has schedule")
+        self._schedule = options.get("schedule", NODE_ORDER)
+        seed_of(self._schedule)
 
     def describe(self) -> Description:
         """The installed version, with every fixed-width element type."""
@@ -110,10 +126,11 @@ class ReferenceAdapter(Adapter):
             adapter="reference",
             adapter_version=version,
             capabilities=frozenset(f"dtype:{name}" for name in OPTIONAL_TYPES),
+            concurrent_runs=True,
         )
 
     def load(self, model: bytes, initializers: Mapping[str, HostStorage]) -> AdapterSession:
         """Check and plan the model."""
         with refusals():
             arrays = {name: storage.array() for name, storage in initializers.items()}
-            return ReferenceSession(Session(parse(model), initializers=arrays))
+            return ReferenceSession(Session(parse(model), initializers=arrays, schedule=self._schedule))

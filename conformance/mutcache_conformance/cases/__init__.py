@@ -8,30 +8,43 @@ from typing import Final
 from mutcache_conformance.case import Case
 from mutcache_conformance.cases import (
     access,
+    access_scopes,
     alias,
     alias_order,
+    alias_scopes,
     bind,
     bind_lease,
+    bind_output,
     bind_overlap,
+    concurrency,
     dense,
     dense_axes,
     dense_large,
     dense_types,
+    flow_branch,
+    flow_function,
+    flow_loop,
+    flow_run,
+    flow_scan,
+    mem,
     plan,
     proto,
     shape,
+    shape_scopes,
 )
 from mutcache_conformance.cases.draw import PUBLIC
 
 #: The modules of each area; the areas are in the order of the specification's chapters.
 AREAS: Final = {
     "proto": (proto,),
-    "alias": (alias, alias_order),
-    "access": (access,),
-    "shape": (shape,),
+    "alias": (alias, alias_order, alias_scopes),
+    "access": (access, access_scopes),
+    "shape": (shape, shape_scopes),
+    "flow": (flow_branch, flow_loop, flow_scan, flow_function, flow_run),
     "plan": (plan,),
-    "bind": (bind, bind_overlap, bind_lease),
+    "bind": (bind, bind_overlap, bind_lease, bind_output, concurrency),
     "dense": (dense, dense_types, dense_axes, dense_large),
+    "mem": (mem,),
 }
 
 

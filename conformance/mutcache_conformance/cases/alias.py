@@ -73,7 +73,12 @@ def _one_update(nonce: int) -> Iterator[Case]:
         Fault("alias-002/too-large", (_INPUT,), "The node has no input of that index.", entry(0, 3)),
         Fault("alias-002/negative", (_INPUT,), "A negative input index.", entry(0, -1)),
         Fault("alias-003/same-entry-twice", (_ONE_ENTRY,), "The same entry twice.", more_entries((0, 0))),
-        Fault("alias-003/two-inputs", (_ONE_ENTRY,), "An output that aliases two inputs.", more_entries((0, 1))),
+        Fault(
+            "alias-003/two-inputs",
+            (_ONE_ENTRY, _MERGE),
+            "An output that aliases two inputs.",
+            more_entries((0, 1)),
+        ),
         Fault("alias-005/other-input", (_SAME,), "alias_of names the values.", alias_of(output_0=values)),
         Fault(
             "alias-006/unknown",
@@ -122,8 +127,8 @@ def _chain(nonce: int) -> Iterator[Case]:
         "Both results of a chain name the graph input.",
         program,
         Fault(
-            "alias-005/later-name",
-            (_SAME, _CYCLE),
+            "alias-007/later-name",
+            (_CYCLE,),
             "The first result names the second.",
             alias_of(value_info_0=second),
         ),
@@ -206,25 +211,25 @@ def _two_caches(nonce: int) -> Iterator[Case]:
     name = Draw(nonce, "alias pair").name
     cache_a, cache_b = name("cache_a"), name("cache_b")
     yield from family(
-        "alias-013/two-caches",
-        (_MERGE, _SAME),
+        "alias-005/two-caches",
+        (_SAME, _MERGE),
         "Two caches, each result with its own.",
         two_caches(nonce, "alias pair").program(1, 4),
         Fault(
             "alias-005/other-cache",
-            (_SAME, _MERGE),
+            (_SAME,),
             "A result names the other cache.",
             alias_of(output_0=cache_b),
         ),
         Fault(
-            "alias-013/swapped",
-            (_MERGE, _SAME),
+            "alias-005/swapped",
+            (_SAME,),
             "Each result names the other cache.",
             alias_of(output_0=cache_b, output_1=cache_a),
         ),
         Fault(
-            "alias-013/one-cache-twice",
-            (_MERGE, _SAME, _FORK),
+            "alias-005/one-cache-twice",
+            (_SAME, _FORK),
             "Both updates are of one cache, but their results name two.",
             operand(1, 0, cache_a),
         ),
@@ -232,8 +237,18 @@ def _two_caches(nonce: int) -> Iterator[Case]:
     other = Sketch(nonce, "values of another", "cache_a", "cache_b").feed("position_a", "values_b", "position_b")
     other.update("cache_a", "cache_b", "position_a", "updated_a")
     other.update("cache_b", "values_b", "position_b", "updated_b")
-    title = "The values are another cache, which is updated after that."
-    yield other.case("alias-014/values-are-another-cache", (_ONE_OPERAND, Req.MC_PLAN_005), title, [0, 3], [0, 5])
+    yield from family(
+        "alias-014/values-are-another-cache",
+        (_ONE_OPERAND, _MERGE, Req.MC_PLAN_005),
+        "The values are another cache, which is updated after that.",
+        other.program(0, 3),
+        Fault(
+            "alias-013/values-are-another-cache",
+            (_MERGE, _ONE_ENTRY),
+            "The update says that its result is the storage of both.",
+            more_entries((0, 1)),
+        ),
+    )
 
 
 def _absent_operands(nonce: int) -> Iterator[Case]:
@@ -260,5 +275,10 @@ def _absent_operands(nonce: int) -> Iterator[Case]:
         (_ONE_OUTPUT,),
         "A node with two outputs, and without an alias.",
         split.output("upper", 2).output("lower", 2).update(*OPERANDS).program(5),
-        Fault("alias-004/both-outputs", (_ONE_OUTPUT,), "Both alias its input.", more_entries((0, 0), (1, 0))),
+        Fault(
+            "alias-004/both-outputs",
+            (_ONE_OUTPUT, _GRAPH_OUTPUT, _FORK),
+            "Both alias its input.",
+            more_entries((0, 0), (1, 0)),
+        ),
     )

@@ -8,10 +8,10 @@ from onnx import TensorProto as Stock
 
 from mutcache.proto.onnx_ml import ModelProto
 from mutcache.requirements import Req
-from mutcache_conformance.case import Case
+from mutcache_conformance.case import LOAD, Case
 from mutcache_conformance.cases.builder import tensor
 from mutcache_conformance.cases.edits import Edit, alias_of, operand
-from mutcache_conformance.cases.scene import Fault, family
+from mutcache_conformance.cases.scene import Fault, Scene, family
 from mutcache_conformance.cases.sketch import DTYPE, OPERANDS, Sketch, one_cache
 
 _CYCLE, _ESTABLISHED, _GRAPH_OUTPUT, _ROOT = Req.MC_ALIAS_007, Req.MC_ALIAS_008, Req.MC_ALIAS_009, Req.MC_ALIAS_010
@@ -22,6 +22,7 @@ def cases(nonce: int) -> Iterator[Case]:
     """All cases of the module."""
     yield from _readers(nonce)
     yield from _two_names(nonce)
+    yield from _other_operators(nonce)
 
 
 def _readers(nonce: int) -> Iterator[Case]:
@@ -53,7 +54,7 @@ def _readers(nonce: int) -> Iterator[Case]:
         ),
         Fault(
             "alias-010/intermediate",
-            (_ROOT, _SAME),
+            (_ROOT, _SAME, _STALE),
             "The update is of a value that the graph computed.",
             operand(1, 0, name("negated")),
         ),
@@ -115,6 +116,23 @@ def _two_names(nonce: int) -> Iterator[Case]:
             _both_names(name("renamed"), name("updated_a")),
         ),
     )
+
+
+def _other_operators(nonce: int) -> Iterator[Case]:
+    """Operators for which a runtime may or may not have a kernel in place: it refuses the model, or updates."""
+    requirements = (Req.MC_ALIAS_015, Req.MC_BIND_009, Req.MC_BIND_010)
+    for what, title, graph in (
+        ("negated", "Neg negates a cache in place.", Sketch(nonce, "negated in place", "cache")),
+        ("added", "Add adds rows to those of a cache in place.", Sketch(nonce, "added in place", "cache").feed("rows")),
+    ):
+        if what == "negated":
+            graph.node("Neg", ["cache"], "updated")
+        else:
+            graph.node("ReduceSum", ["rows"], "total", keepdims=0).node("Add", ["cache", "total"], "updated")
+        graph.alias(0, 0).cache_output("updated", root="cache")
+        scene = Scene().load(graph.model(), refused=LOAD, may_succeed=True).bind(graph.mutable())
+        scene.run(graph.step([], tag="_1")).run(graph.step([], tag="_2")).release().unload()
+        yield scene.case(f"alias-015/{what}-in-place", requirements, f"{title} A runtime may refuse that at load.")
 
 
 def _both_names(one: str, other: str) -> Edit:

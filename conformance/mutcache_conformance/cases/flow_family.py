@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnx import TensorProto as Stock
@@ -23,12 +23,16 @@ Feeds = Mapping[str, int | bool | Sequence[int]]
 
 @dataclass(frozen=True)
 class Wrong:
-    """A model that must be refused, one change away from the valid one of its family."""
+    """A model that must be refused, one change away from the valid one of its family.
+
+    Where ``phases`` let a runtime load it, its first run must be refused.
+    """
 
     what: str
     requirements: tuple[Req, ...]
     title: str
     model: ModelProto
+    phases: Phases = LOAD
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,11 @@ class Family:
         """A case of the valid model, and of each wrong one a case with the valid one as its twin."""
         yield self._valid(Scene(), valid, "session").case(twin, requirements, title, profile=self.profile)
         for one in wrong:
-            scene = Scene().load(renamed(one.model, self.draw), refused=LOAD)
+            scene = Scene()
+            if one.phases == LOAD:
+                scene.load(renamed(one.model, self.draw), refused=LOAD)
+            else:
+                self._valid(scene, one.model, "session", runs=self.runs[:1], refused={0: one.phases})
             self._valid(scene, valid, "other", called="valid")
             yield scene.case(one.what, one.requirements, one.title, twin=twin, profile=self.profile)
 
@@ -99,12 +107,10 @@ class Family:
         feeds: Feeds,
         *,
         twin: str,
-        at: int = 0,
-        phases: Phases = RUN,
     ) -> Case:
-        """A case of a valid model, in which the run of number ``at`` is fed what must be refused."""
-        runs = [*self.runs[:at], feeds, *self.runs[at + 1 :]]
-        scene = self._valid(Scene(), model, "session", runs=runs, refused={at: phases})
+        """A case of a valid model with one run more, the second, which is fed what must be refused."""
+        first, *others = self.runs
+        scene = self._valid(Scene(), model, "session", runs=[first, feeds, *others], refused={1: RUN})
         return scene.case(what, requirements, title, twin=twin, profile=self.profile)
 
     def _valid(
@@ -164,6 +170,21 @@ def _input(role: str) -> ValueInfoProto:
     if role.startswith("positions"):
         return tensor(role, Stock.INT64, ("steps",))
     return flag(role) if role.startswith("condition") else scalar(role)
+
+
+# Changes.
+
+
+def edited(proto: ModelProto, edit: Callable[[ModelProto], object]) -> ModelProto:
+    """A copy of a model, changed by ``edit``."""
+    made = ModelProto.FromString(proto.SerializeToString())
+    edit(made)
+    return made
+
+
+def body_of(proto: ModelProto, index: int = 0, attribute: int = 0) -> GraphProto:
+    """A subgraph of a node of the main graph."""
+    return proto.graph.node[index].attribute[attribute].g
 
 
 # Names.

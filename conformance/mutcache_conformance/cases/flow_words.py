@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Final
 
 from onnx import TensorProto as Stock
@@ -113,7 +112,7 @@ def holding(made: NodeProto, graphs: Mapping[str, GraphProto]) -> NodeProto:
 
 
 def choose(
-    outputs: Sequence[str] | str, then: GraphProto, otherwise: GraphProto, condition: str = "condition"
+    outputs: Sequence[str] | str, then: GraphProto, otherwise: GraphProto, *, condition: str = "condition"
 ) -> NodeProto:
     """An If."""
     outputs = [outputs] if isinstance(outputs, str) else outputs
@@ -138,9 +137,7 @@ def loop(
     on = go or "_".join(["on", *filter(None, outputs)])  # no node may reuse a name of a graph around it
     if not go:
         nodes.insert(0, copy("go", on))
-    body = graph(
-        nodes, flag(on), *results, inputs=[scalar("i"), flag("go"), *carried.values()], value_info=value_info
-    )
+    body = graph(nodes, flag(on), *results, inputs=[scalar("i"), flag("go"), *carried.values()], value_info=value_info)
     return holding(node("Loop", [trips, "", *carried], outputs), {"body": body})
 
 
@@ -193,8 +190,8 @@ def step_function(*value_info: ValueInfoProto, name: str = "step", nodes: Iterab
     return function(name, STEP_INPUTS, ["result"], nodes, *(value_info or LENT))
 
 
-def step(source: str, output: str, values: str = "values", position: str = "position", *, of: str = "step") -> NodeProto:
+def step(
+    source: str, output: str, values: str = "values", position: str = "position", *, of: str = "step"
+) -> NodeProto:
     """A call of it."""
     return call(of, [source, values, position], [output])
-
-

@@ -16,9 +16,11 @@ from mutcache_conformance.case import (
     Bind,
     Case,
     Expect,
+    Finish,
     Load,
     Release,
     Run,
+    Start,
     Step,
     Storage,
     Unload,
@@ -75,12 +77,13 @@ class Scene:
         called: str = "model",
         initializers: Mapping[str, Storage] | None = None,
         refused: Phases = NEVER,
+        may_succeed: bool = False,
     ) -> Scene:
         """Load ``model``, kept in the case under the name ``called``."""
         data = serialize(model)
         if self._models.setdefault(called, data) != data:
             raise ValueError(f"two models are called {called!r}")
-        self._script.append(Load(session, called, self._own(initializers or {}), Expect(refused)))
+        self._script.append(Load(session, called, self._own(initializers or {}), Expect(refused, may_succeed)))
         return self
 
     def bind(
@@ -103,9 +106,22 @@ class Scene:
         *,
         session: str = "session",
         refused: Phases = NEVER,
+        times: int = 1,
     ) -> Scene:
         """Run ``binding``, or with "" the session without one."""
-        self._script.append(Run(session, self._own(feeds), binding, Expect(refused)))
+        self._script.append(Run(session, self._own(feeds), binding, Expect(refused), times))
+        return self
+
+    def start(
+        self, run: str, feeds: Mapping[str, Storage], binding: str = "binding", *, session: str = "session"
+    ) -> Scene:
+        """Ask for a run of ``binding``, and go on while it is in flight."""
+        self._script.append(Start(run, session, self._own(feeds), binding))
+        return self
+
+    def finish(self, run: str, *, refused: Phases = NEVER, may_be_refused: bool = False) -> Scene:
+        """Wait for a run that was started."""
+        self._script.append(Finish(run, may_be_refused, Expect(refused)))
         return self
 
     def release(self, binding: str = "binding") -> Scene:

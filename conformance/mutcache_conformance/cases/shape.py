@@ -136,8 +136,8 @@ def _learned(nonce: int) -> Iterator[Case]:
         "A constant position, and a capacity that only the output states.",
         valid,
         Fault(
-            "shape-004/exceeds-learned-capacity",
-            (learned, Req.MC_SHAPE_005),
+            "shape-005/exceeds-learned-capacity",
+            (Req.MC_SHAPE_005, learned),
             "The position is beyond the capacity that the output states.",
             _position(6),
             LOAD | RUN,

@@ -7,16 +7,18 @@ and positions are judged as Python integers, so that no check can overflow (MC-D
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from mutcache.errors import RunError
-from mutcache.model import Node
+from mutcache.proto.onnx_ml import NodeProto
 from mutcache.requirements import Req
 from mutcache.storage import Array, show_dims
 
 _INT64 = np.dtype(np.int64)
+#: In an index: the axes before the one that is updated. (Typed as Any: NumPy's stubs know no index made of parts.)
+_LEADING: Final[Any] = ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,45 +30,48 @@ class Attributes:
     batch_axis: int | None = None
 
     @classmethod
-    def of(cls, node: Node) -> Attributes:
-        """The attributes of a node that the checker accepted."""
+    def of(cls, proto: NodeProto) -> Attributes:
+        """The attributes of a node that the checker accepted; none of them refers to one of a function."""
         given: dict[str, Any] = {
-            attribute.name: attribute.s if attribute.name == "mode" else attribute.i
-            for attribute in node.proto.attribute
+            attribute.name: attribute.s if attribute.name == "mode" else attribute.i for attribute in proto.attribute
         }
         return cls(given.get("axis", -2), given.get("mode", b"linear") == b"circular", given.get("batch_axis"))
+
+
+class Names(NamedTuple):
+    """What messages call a node and its operands."""
+
+    node: str
+    cache: str
+    values: str
+    position: str
 
 
 class CacheUpdate:
     """A CacheUpdate prepared for one cache.
 
-    Calling it with ``values`` (the cache's element type and rank; equal dimensions but for ``axis``) and ``position``
-    (INT64, ``[]`` or ``[batch]``) validates, writes, and returns the cache.
-
     Args:
-        cache: contiguous and writable, rank >= 1.
-        attributes: how to write.
-        names: names of cache, values and position, for messages.
+        cache: contiguous and writable, rank >= 1; its memory stays where it is.
+        attributes: how to write; the axes exist.
+        names: for messages.
     """
 
     __slots__ = (
         "_axis",
         "_bits",
-        "_cache",
         "_capacity",
         "_circular",
         "_dtype",
         "_length",
         "_names",
         "_position_shape",
-        "_prefix",
         "_row_axis",
+        "_suffix",
         "_values_shape",
         "_view",
     )
 
-    def __init__(self, cache: Array, attributes: Attributes, names: tuple[str, str, str]) -> None:
-        self._cache = cache
+    def __init__(self, cache: Array, attributes: Attributes, names: Names) -> None:
         self._names = names
         self._axis = attributes.axis % cache.ndim
         self._row_axis = attributes.batch_axis % cache.ndim if attributes.batch_axis is not None else None
@@ -75,16 +80,21 @@ class CacheUpdate:
         self._dtype = cache.dtype
         self._capacity: int = cache.shape[self._axis]
         self._bits = _bits_of(cache.dtype)
-        self._view = np.asarray(cache) if self._bits is None else np.asarray(cache).view(self._bits)
-        # What is written is a cache, or one row of its batch, which has one axis less.
-        is_behind_rows = self._row_axis is not None and self._row_axis < self._axis
-        self._prefix = (slice(None),) * (self._axis - is_behind_rows)
+        # A view of our own: whoever sets the shape of the caller's array does not change it.
+        self._view = np.asarray(cache).view(self._bits or cache.dtype)
+        # The axes behind the one that is updated; where one row of a batch is written, its axis is gone.
+        is_before_rows = self._row_axis is not None and self._axis < self._row_axis
+        self._suffix = (slice(None),) * (cache.ndim - 1 - self._axis - is_before_rows)
         # The shape of the last values that were found right, and their length: they seldom change.
         self._values_shape: tuple[int, ...] | None = None
         self._length = 0
 
-    def __call__(self, values: Array, position: Array) -> Array:
-        """Validate everything, then write; returns the cache.
+    def write(self, values: Array, position: Array) -> None:
+        """Validate everything, then write.
+
+        Args:
+            values: of the cache's element type and rank, and of its dimensions but for the one that is updated.
+            position: INT64, ``[]``; with ``batch_axis`` one start for each of its rows, ``[batch]``.
 
         Raises:
             RunError: MC-DENSE-003 (overflow), MC-DENSE-004 (negative position), MC-SHAPE-006 (operands that do
@@ -92,11 +102,13 @@ class CacheUpdate:
         """
         if values.shape != self._values_shape or (values.dtype is not self._dtype and values.dtype != self._dtype):
             self._check_values(values)
-        if position.shape != self._position_shape or (position.dtype is not _INT64 and position.dtype != _INT64):
+        if position.dtype is not _INT64 and position.dtype != _INT64:
             self._refuse_position(position)
         if self._bits is not None:
             values = values.view(self._bits)
         if self._row_axis is not None:
+            if position.shape != self._position_shape:
+                self._refuse_position(position)
             starts = position.tolist()
             for row, start in enumerate(starts):
                 self._check_start(start, row)
@@ -105,25 +117,26 @@ class CacheUpdate:
             )
             for target, source, start in rows:
                 self._write(target, source, start)
-            return self._cache
+            return
+        if position.ndim:
+            self._refuse_position(position)
         start = position.item()
         stop = start + self._length
         if start >= 0 and stop <= self._capacity:  # what both modes accept and treat alike, without further calls
-            self._view[*self._prefix, start:stop] = values
+            self._view[_LEADING, start:stop, *self._suffix] = values
         else:
             self._check_start(start)
             self._write(self._view, values, start)
-        return self._cache
 
     def _write(self, target: Array, values: Array, start: int) -> None:
         """Write ``values`` from ``start`` on; what passes the capacity (circular mode only) goes to the beginning."""
-        prefix, length, capacity = self._prefix, self._length, self._capacity
+        suffix, length, capacity = self._suffix, self._length, self._capacity
         if not length:
             return
         start %= capacity
         before = min(length, capacity - start)
-        target[*prefix, start : start + before] = values[*prefix, :before]
-        target[*prefix, : length - before] = values[*prefix, before:]
+        target[_LEADING, start : start + before, *suffix] = values[_LEADING, :before, *suffix]
+        target[_LEADING, : length - before, *suffix] = values[_LEADING, before:, *suffix]
 
     def _check_start(self, start: int, row: int | None = None) -> None:
         if start < 0 or (self._length if self._circular else start + self._length) > self._capacity:
@@ -138,11 +151,13 @@ class CacheUpdate:
             *expected[axis + 1 :],
         )
         if values.dtype != dtype or not fits:
+            names = self._names
             raise RunError(
-                f"{self._names[1]!r} is {values.dtype}{show_dims(values.shape)}, does not fit {self._names[0]!r}, "
-                f"{dtype}{show_dims(shape)}, along axis {axis}",
+                f"{names.node}: {names.values!r} is {values.dtype}{show_dims(values.shape)}, does not fit "
+                f"{names.cache!r}, {dtype}{show_dims(shape)}, along axis {axis}",
                 requirement=Req.MC_SHAPE_006,
                 hint=f"the values need {dtype}{show_dims(expected)}; a CacheUpdate never converts or broadcasts",
+                node=names.node,
                 values=values.shape,
                 cache=shape,
             )
@@ -150,18 +165,25 @@ class CacheUpdate:
         self._length = values.shape[axis]
 
     def _refuse_position(self, position: Array) -> None:
-        expected = self._position_shape
+        expected, names = self._position_shape, self._names
         raise RunError(
-            f"{self._names[2]!r} must be int64{show_dims(expected)}, got {position.dtype}{show_dims(position.shape)}",
+            f"{names.node}: {names.position!r} must be int64{show_dims(expected)}, "
+            f"got {position.dtype}{show_dims(position.shape)}",
             requirement=Req.MC_SHAPE_006,
             hint="give one start per row of the batch axis" if expected else "squeeze it to a scalar",
+            node=names.node,
             position=position.shape,
         )
 
     def _refuse(self, start: int, row: int | None) -> None:
-        cache, values, position = self._names
-        where = f"{position!r}" if row is None else f"{position!r}[{row}]"
-        details: dict[str, object] = {"position": start, "length": self._length, "capacity": self._capacity}
+        node, cache, values, position = self._names
+        where = f"{node}: {position!r}" if row is None else f"{node}: {position!r}[{row}]"
+        details: dict[str, object] = {
+            "node": node,
+            "position": start,
+            "length": self._length,
+            "capacity": self._capacity,
+        }
         if row is not None:
             details["row"] = row
         if start < 0:
@@ -173,7 +195,7 @@ class CacheUpdate:
             )
         if self._circular:
             raise RunError(
-                f"length {self._length} of {values!r} > capacity {self._capacity} of {cache!r}",
+                f"{node}: length {self._length} of {values!r} > capacity {self._capacity} of {cache!r}",
                 requirement=Req.MC_DENSE_003,
                 hint="a circular update writes each row at most once",
                 **details,

@@ -1,19 +1,24 @@
 """Kernels of all other operators: those of onnx.reference, one node at a time.
 
-They return new arrays or views of their inputs. An input that is read-only they cannot write to.
+They return new arrays or views of their inputs. An input that is read-only they cannot write to. The bodies of If,
+Loop, Scan and local functions are not theirs; those of other operators that hold graphs (SequenceMap) are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import onnx
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import RuntimeContextError
 
 from mutcache.errors import PlanError
 from mutcache.model import STANDARD_DOMAINS, Model, Node
-from mutcache.proto.onnx_ml import GraphProto, ValueInfoProto
+from mutcache.proto.onnx_ml import GraphProto, NodeProto, ValueInfoProto
 from mutcache.scopes import captures
 
 #: Computes the outputs of one node from the values of its graph by name; the absent value ``""`` is None.
@@ -21,52 +26,103 @@ Kernel = Callable[[Mapping[str, Any]], Sequence[Any]]
 
 
 class StandardKernels:
-    """Loads the kernels of one model's nodes.
-
-    Raises:
-        PlanError: a local function has a node without a kernel.
-    """
+    """Loads the kernels of one model's nodes."""
 
     def __init__(self, model: Model) -> None:
-        self._opsets = {_spell(domain): version for domain, version in model.opsets.items()}
-        # Operators that are defined by a function body get the one for the types of their inputs.
-        graph = model.proto.graph
-        self._types: Mapping[str, ValueInfoProto] = {
-            value.name: value for values in (graph.value_info, graph.output, graph.input) for value in values
-        }
-        self._functions: list[ReferenceEvaluator] = []
-        for function in model.proto.functions:
-            try:
-                stock = onnx.FunctionProto.FromString(function.SerializeToString())
-                _respell(stock.node)
-                for opset in stock.opset_import:
-                    opset.domain = _spell(opset.domain)
-                self._functions.append(ReferenceEvaluator(stock, functions=list(self._functions)))
-            except Exception as error:
-                raise _no_kernel(f"function {function.domain}::{function.name}", error) from error
+        self._model = model
 
-    def load(self, node: Node) -> Kernel:
+    def load(
+        self, node: Node, proto: NodeProto, opsets: Mapping[str, int], types: Mapping[str, ValueInfoProto]
+    ) -> Kernel:
         """The kernel of ``node``.
+
+        Args:
+            node: the node; absent inputs and outputs are ``""``.
+            proto: its message without references to attributes of a function.
+            opsets: the operator sets of the graph that it stands in.
+            types: what is declared of the values of that graph. An operator that onnx.reference defines by the types
+                of its inputs is loaded in its first run if they are not all declared.
 
         Raises:
             PlanError: onnx.reference has none.
         """
-        types = (self._types[name] for name in node.inputs if name in self._types)
-        graph = GraphProto(node=[node.proto], value_info=types)
+        known = [types[name] for name in dict.fromkeys(node.inputs) if name in types]
         try:
-            # An evaluator of this one node: it finds the kernel as it would for a whole graph.
-            stock = onnx.GraphProto.FromString(graph.SerializeToString())
-            _respell(stock.node)
-            evaluator = ReferenceEvaluator(stock, opsets=self._opsets, functions=list(self._functions))
+            kernel = self._load(proto, opsets, known)
+        except RuntimeContextError:
+            return _LateKernel(self, node, proto, opsets)
         except Exception as error:
             raise _no_kernel(node.label, error) from error
-        kernel, names = evaluator.rt_nodes_[0], node.inputs
-        if kernel.need_context():
-            captured = tuple(captures(node))
-            return lambda values: kernel.run(
-                *[values[name] for name in names], context={name: values[name] for name in captured}
-            )
-        return lambda values: kernel.run(*[values[name] for name in names])
+        return _prepare(kernel, node)
+
+    def load_for(self, node: Node, proto: NodeProto, opsets: Mapping[str, int], operands: Mapping[str, Any]) -> Kernel:
+        """The kernel for operands of these types.
+
+        Raises:
+            PlanError: onnx.reference has none.
+        """
+        known = []
+        for name, value in operands.items():
+            if isinstance(value, np.ndarray):
+                known.append(ValueInfoProto(name=name))
+                known[-1].type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(value.dtype)
+        try:
+            return _prepare(self._load(proto, opsets, known), node)
+        except Exception as error:
+            raise _no_kernel(node.label, error) from error
+
+    def _load(self, proto: NodeProto, opsets: Mapping[str, int], types: Iterable[ValueInfoProto]) -> Any:
+        # An evaluator of this one node: it finds the kernel as it would for a whole graph.
+        stock = onnx.GraphProto.FromString(GraphProto(node=[proto], value_info=types).SerializeToString())
+        holds_graphs = any(attribute.HasField("g") or attribute.graphs for attribute in proto.attribute)
+        _respell(stock.node)
+        spelled = {_spell(domain): version for domain, version in opsets.items()}
+        functions = self._functions if holds_graphs else []
+        return ReferenceEvaluator(stock, opsets=spelled, functions=list(functions)).rt_nodes_[0]
+
+    @cached_property
+    def _functions(self) -> list[ReferenceEvaluator]:
+        """The local functions that onnx.reference can run, for the bodies that it runs."""
+        loaded: list[ReferenceEvaluator] = []
+        for function in self._model.proto.functions:
+            stock = onnx.FunctionProto.FromString(function.SerializeToString())
+            _respell(stock.node)
+            for opset in stock.opset_import:
+                opset.domain = _spell(opset.domain)
+            try:
+                loaded.append(ReferenceEvaluator(stock, functions=list(loaded)))
+            except Exception:  # a body that calls it has no kernel, and says so
+                continue
+        return loaded
+
+
+class _LateKernel:
+    """The kernel of an operator that depends on the types of its operands, for those it meets."""
+
+    def __init__(self, kernels: StandardKernels, node: Node, proto: NodeProto, opsets: Mapping[str, int]) -> None:
+        self._kernels = kernels
+        self._node = node
+        self._proto = proto
+        self._opsets = opsets
+        self._loaded: dict[tuple[object, ...], Kernel] = {}
+
+    def __call__(self, values: Mapping[str, Any]) -> Sequence[Any]:
+        operands = {name: values[name] for name in self._node.inputs if name}
+        key = tuple(getattr(value, "dtype", None) for value in operands.values())
+        kernel = self._loaded.get(key)
+        if kernel is None:
+            kernel = self._loaded[key] = self._kernels.load_for(self._node, self._proto, self._opsets, operands)
+        return kernel(values)
+
+
+def _prepare(kernel: Any, node: Node) -> Kernel:
+    names = node.inputs
+    if kernel.need_context():
+        captured = tuple(captures(node))
+        return lambda values: kernel.run(
+            *[values[name] for name in names], context={name: values[name] for name in captured}
+        )
+    return lambda values: kernel.run(*[values[name] for name in names])
 
 
 def _no_kernel(what: str, error: Exception) -> PlanError:

@@ -98,11 +98,15 @@ class Scope:
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """What rules read: a model, its alias classes, and what is known of its shapes."""
+    """What rules read: a model, its alias classes, and what is known of its shapes.
+
+    ``explain`` asks them to say also what they leave to run time.
+    """
 
     model: Model
     aliases: ModelAliases
     shapes: ShapesContext
+    explain: bool = False
 
     @property
     def graph(self) -> Graph:

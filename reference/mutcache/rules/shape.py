@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mutcache.diagnostics import Diagnostic
+from mutcache.diagnostics import Diagnostic, Severity
 from mutcache.facts import Aspect, show_elem_type, show_type
+from mutcache.frames import Frame
 from mutcache.model import Dim, Node, TensorType
 from mutcache.proto.onnx_ml import TensorProto
 from mutcache.requirements import Req
@@ -15,21 +16,25 @@ from mutcache.schemas import CIRCULAR, LINEAR, UpdateAttributes, update_attribut
 
 
 def _report(context: Context, requirement: Req, aspect: Aspect) -> Iterator[Diagnostic]:
+    seen: set[str] = set()
     for conflict in context.shapes.conflicts:
         if conflict.aspect is not aspect:
             continue
-        link = context.classes.links.get(conflict.other.name)
+        known, other = conflict.known, conflict.other
         axis = "" if conflict.axis is None else f" in dimension {conflict.axis}"
-        yield finding(
-            requirement,
-            f"the {aspect}s of one storage differ{axis}: {conflict.known}, {conflict.other}"
-            + (f" ({conflict.reason})" if conflict.reason else ""),
-            context.graph,
-            node=context.graph.nodes[link.node] if link is not None else None,
-            value=conflict.other.name,
-            hint=f"{conflict.known.name!r} and {conflict.other.name!r} are the storage of {conflict.root!r}: "
-            "declare them alike",
+        message = f"the {aspect}s of one storage differ{axis}: {known}, {other}" + (
+            f" ({conflict.reason})" if conflict.reason else ""
         )
+        if message not in seen:  # a function may contradict itself once for every call
+            seen.add(message)
+            yield finding(
+                requirement,
+                message,
+                other.graph,
+                node=conflict.node,
+                value=other.name,
+                hint=f"{known.name!r} and {other.name!r} are the storage of {conflict.root!r}: declare them alike",
+            )
 
 
 @rule(Req.MC_SHAPE_001)
@@ -64,9 +69,10 @@ def mc_shape_004_shared_knowledge(context: Context) -> Iterator[Diagnostic]:
 
 @dataclass(frozen=True, slots=True)
 class _Update:
-    """A CacheUpdate of the main graph with what is known of its operands; axes are non-negative or None."""
+    """A CacheUpdate as one frame runs it, with what is known of its operands; axes are non-negative or None."""
 
     node: Node
+    frame: Frame
     attributes: UpdateAttributes
     cache: TensorType
     values: TensorType
@@ -80,22 +86,33 @@ class _Update:
             return None
         return operand.dims[axis]
 
+    @property
+    def origin(self) -> str:
+        """For messages: which calls lead here."""
+        calls = []
+        top = self.frame.top
+        while top.outer is not None and top.node is not None:
+            calls.append(f"{top.node.label} of {top.outer.scope.graph.path}")
+            top = top.outer.top
+        return f" (called by {', by '.join(calls)})" if calls else ""
+
 
 def _updates(context: Context) -> Iterator[_Update]:
-    """The updates of tensors; a node without its three operands is the base check's finding."""
-    for index in context.graph.marked:
-        node = context.graph.nodes[index]
-        if not node.is_cache_update or node.op_type != "CacheUpdate" or len(node.inputs) != 3 or not all(node.inputs):
-            continue
-        types = [context.shapes.type_of(name) or TensorType(0, None) for name in node.inputs]
-        cache, values, position = (known if isinstance(known, TensorType) else None for known in types)
-        if cache is None or values is None or position is None:
-            continue  # the base check rejects containers here
-        attributes = update_attributes(node.proto)
-        rank = next((len(known.dims) for known in (cache, values) if known.dims is not None), None)
-        axis = _normalize(attributes.axis, rank)
-        batch_axis = None if attributes.batch_axis is None else _normalize(attributes.batch_axis, rank)
-        yield _Update(node, attributes, cache, values, position, axis, batch_axis)
+    """The updates of tensors that a run may reach; one without its three operands is the base check's finding."""
+    for frame in context.shapes.frames:
+        graph = frame.scope.graph
+        for index in graph.marked:
+            node = graph.nodes[index]
+            if node.is_cache_update and node.op_type == "CacheUpdate" and len(node.inputs) == 3 and all(node.inputs):
+                types = [context.shapes.type_of(name, frame) or TensorType(0, None) for name in node.inputs]
+                cache, values, position = (known if isinstance(known, TensorType) else None for known in types)
+                if cache is None or values is None or position is None:
+                    continue  # the base check rejects containers here
+                attributes = update_attributes(frame.bind(node.proto))
+                rank = next((len(known.dims) for known in (cache, values) if known.dims is not None), None)
+                axis = _normalize(attributes.axis, rank)
+                batch_axis = None if attributes.batch_axis is None else _normalize(attributes.batch_axis, rank)
+                yield _Update(node, frame, attributes, cache, values, position, axis, batch_axis)
 
 
 def _normalize(axis: int, rank: int | None) -> int | None:
@@ -107,25 +124,52 @@ def _normalize(axis: int, rank: int | None) -> int | None:
 @rule(Req.MC_SHAPE_005)
 def mc_shape_005_bounds(context: Context) -> Iterator[Diagnostic]:
     """An update that is known to leave the capacity, or to start before it, is rejected."""
+    seen: set[tuple[Node, Severity, str]] = set()  # a function may be wrong once for every call
     for update in _updates(context):
+        entered = context.shapes.enters(update.frame)
+        if entered is False:
+            continue
         capacity = update.dim(update.cache, update.axis)
         length = update.dim(update.values, update.axis)
-        constant = context.shapes.constant(update.node.inputs[2])
+        constant = context.shapes.constant(update.node.inputs[2], update.frame)
+        if constant is not None and constant.dtype.name != "int64":
+            constant = None  # no position at all (MC-SHAPE-006)
         positions = [] if constant is None else [int(position) for position in constant.reshape(-1)]
-        message = _overflow(update.attributes.mode, positions, length, capacity)
-        if message:
+        message = overflow(update.attributes.mode, positions, length, capacity)
+        cache = update.node.inputs[0]
+        severity = Severity.ERROR if entered else Severity.WARNING
+        hint = f"axis {update.attributes.axis} of {cache!r} is the capacity, which no update can leave or extend"
+        if not message and context.explain:
+            message = _undecided(update, constant is not None, length, capacity)
+            severity, hint = Severity.INFO, "a runtime refuses the run if the update does not fit"
+        if message and (update.node, severity, message) not in seen:
+            seen.add((update.node, severity, message))
+            if severity is Severity.WARNING:
+                message += ", if the node runs at all"
             yield finding(
                 Req.MC_SHAPE_005,
-                message,
-                context.graph,
+                message + update.origin,
+                update.frame.scope.graph,
                 node=update.node,
-                value=update.node.inputs[0],
-                hint=f"axis {update.attributes.axis} of {update.node.inputs[0]!r} is the capacity, "
-                "which no update can leave or extend",
+                value=cache,
+                hint=hint,
+                severity=severity,
             )
 
 
-def _overflow(mode: str, positions: list[int], length: Dim, capacity: Dim) -> str:
+def _undecided(update: _Update, constant: bool, length: Dim, capacity: Dim) -> str:
+    """What is missing to decide whether an update fits, or ""."""
+    cache, values, position = update.node.inputs
+    open_ones = []
+    if not constant:
+        open_ones.append(f"position {position!r} is no constant")
+    for what, name, dim in (("length", values, length), ("capacity", cache, capacity)):
+        if not isinstance(dim, int):
+            open_ones.append(f"the {what}, a size of {name!r}, is not known")
+    return f"left to run time: {', '.join(open_ones)}" if open_ones else ""
+
+
+def overflow(mode: str, positions: list[int], length: Dim, capacity: Dim) -> str:
     """Why an update is known to fail, or "". Python's integers cannot overflow here."""
     negative = next((position for position in positions if position < 0), None)
     if negative is not None:
@@ -142,9 +186,19 @@ def _overflow(mode: str, positions: list[int], length: Dim, capacity: Dim) -> st
 @rule(Req.MC_SHAPE_006)
 def mc_shape_006_operands(context: Context) -> Iterator[Diagnostic]:
     """The operands of an update fit each other and its attributes."""
+    seen: set[tuple[Node, str]] = set()
     for update in _updates(context):
         for value, message, hint in _misfits(update):
-            yield finding(Req.MC_SHAPE_006, message, context.graph, node=update.node, value=value, hint=hint)
+            if (update.node, message) not in seen:  # a function may be wrong once for every call
+                seen.add((update.node, message))
+                yield finding(
+                    Req.MC_SHAPE_006,
+                    message + update.origin,
+                    update.frame.scope.graph,
+                    node=update.node,
+                    value=value,
+                    hint=hint,
+                )
 
 
 def _misfits(update: _Update) -> Iterator[tuple[str, str, str]]:

@@ -10,12 +10,15 @@ from mutcache_tools.output import Output
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="the .onnx file")
+    parser.add_argument(
+        "--explain", action="store_true", help="also say which bounds of updates are left to run time, and why"
+    )
 
 
 def _run(options: argparse.Namespace, output: Output) -> int:
     from mutcache.check import diagnose
 
-    diagnostics = diagnose(options.model)
+    diagnostics = diagnose(options.model, explain=options.explain)
     output.diagnostics(options.model, diagnostics)
     return int(any(diagnostic.is_error for diagnostic in diagnostics))
 

@@ -40,6 +40,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="size of a symbolic dimension, for --zeros",
     )
     parser.add_argument(
+        "--schedule",
+        type=schedule,
+        default="node-order",
+        metavar="ORDER",
+        help="order in which nodes run: node-order, or random:SEED for one that data and the reads before each update "
+        "allow; results are the same (default: node-order)",
+    )
+    parser.add_argument(
         "--output",
         action="append",
         default=[],
@@ -47,6 +55,18 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=FILE.npy",
         help="write an output, or a mutable input as the run left it",
     )
+
+
+def schedule(text: str) -> str:
+    """A schedule that there is."""
+    from mutcache.errors import PlanError
+    from mutcache.schedule import seed_of
+
+    try:
+        seed_of(text)
+    except PlanError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def named(text: str) -> tuple[str, str]:
@@ -72,7 +92,7 @@ def _run(options: argparse.Namespace, output: Output) -> int:
     from mutcache_tools.arrays import type_text, write_npy
 
     model = load(options.model)
-    session = Session(model)
+    session = Session(model, schedule=options.schedule)
     graph = decode(model).graph
     values = _inputs(graph, options)
     mutable = {value.name: values.pop(value.name) for value in graph.inputs if value.is_mutable}
