@@ -168,7 +168,7 @@ Step = Request | Write
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """That the memory of the runtime is measured while the script is played, by a process that nothing else used.
+    """That memory is measured while the script is played, in a process that has done nothing else but such cases.
 
     The sessions of ``compare`` bind caches of different sizes, the smallest first, and do the same; what is done before
     them warms the process up. Their memory from load to the last run must not depend on the size, and no run but the

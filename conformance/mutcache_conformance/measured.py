@@ -26,8 +26,8 @@ WORKSPACE: Final = 8 * _MIB
 #: caches 0.5. What is no copy and yet grows are tables of pages or blocks, far below 0.01, and the steps in which
 #: allocators and huge pages grow: two of 2 MiB are 0.04 of the 96 MiB by which the caches of the suite differ.
 SLOPE: Final = 0.05
-#: Bytes that a run may leave behind. The least that shows at once is a page; half of one tells it from none, and 512
-#: runs, over which the line is fitted or more, make it a mebibyte: more than a sound process wavers by.
+#: Bytes that a run may leave behind. The least that shows at once is a page; half of one tells it from none, and over
+#: the 300 runs that the line is fitted to it makes 600 KiB, ten times what a sound process wavers by.
 PER_RUN: Final = PAGE // 2
 #: Of the runs that are made again and again, the part that warms the process up, and how often memory is looked at.
 _WARM_UP: Final = 0.25
@@ -84,15 +84,13 @@ class MeasuredScript(ScriptRun):
 
     Args:
         case: the case, which says what to measure.
-        child: a child that has played no case yet.
+        child: a child that has played no other case, or only such as showed it to keep no memory.
         memory: the case's storages in memory.
         step_timeout: as for ScriptRun.
         case_timeout: as for ScriptRun.
     """
 
-    def __init__(
-        self, case: Case, child: Child, memory: Memory, *, step_timeout: float, case_timeout: float
-    ) -> None:
+    def __init__(self, case: Case, child: Child, memory: Memory, *, step_timeout: float, case_timeout: float) -> None:
         super().__init__(case, child, memory, step_timeout=step_timeout, case_timeout=case_timeout)
         self.figures = Figures()
         assert case.measure is not None  # who chose this class
@@ -204,7 +202,8 @@ class MeasuredScript(ScriptRun):
         lines += [f"in the largest of the later runs by {' and by '.join(told)}"]
         figures = "\n".join(lines)
         reasons = []
-        if self._observe(record, "growth with the cache", "none", self.figures.slope > SLOPE, f"{self.figures.slope:.0%}"):
+        grows = self.figures.slope
+        if self._observe(record, "growth with the cache", "none", grows > SLOPE, f"{grows:.0%}"):
             words = f"memory grows with the cache, by more than {SLOPE:.0%} of what the cache does: it is copied"
             reasons.append((f"{words}\n{figures}", "memory grows with the cache"))
         most = max(one.later for one in sessions)

@@ -31,10 +31,10 @@ class Unmeasurable(Exception):  # noqa: N818 - it says what cannot be done
 
 @dataclass(slots=True)
 class Window:
-    """A span of time in which memory is watched. By the number of each process:
+    """A span of time in which memory is watched.
 
     Attributes:
-        resident: resident bytes when it began, those swapped out included.
+        resident: resident bytes when it began, those swapped out included, by the number of each process.
         lent: bytes of lent files among them.
         peak: the most resident bytes since.
     """
@@ -66,6 +66,8 @@ class Meter:
             _bytes_of(pid, self._lent)
         except OSError as error:
             raise Unmeasurable(f"the memory of process {pid} cannot be measured: {error}") from error
+        if not _status(pid):
+            raise Unmeasurable(f"the memory of process {pid} cannot be measured: it has ended")
 
     def open(self) -> Window:
         """Begin a window. Windows may lie within one another, or overlap."""

@@ -85,6 +85,8 @@ class Runner:
         self._hangs = 0
         #: Whether the child has played a case already.
         self._is_used = False
+        #: Whether all that it has played are cases that showed it to keep no memory.
+        self._is_clean = True
 
     def __enter__(self) -> Self:
         return self
@@ -135,7 +137,7 @@ class Runner:
             return self._result(case, Status.NOT_RUN, f"the runtime was restarted {self._accidents - 1} times already")
         if self._hangs > self._configuration.hangs:
             return self._result(case, Status.NOT_RUN, f"the runtime hung {self._hangs} times already")
-        if case.measure is not None and self._is_used:
+        if case.measure is not None and not self._is_clean:
             self._discard_child()
         result = self._play(case)
         while result.cause == NO_OVERLAP and result.attempts < _TRIES:
@@ -144,6 +146,7 @@ class Runner:
             self._discard_child()
             result = dataclasses.replace(self._play(case), attempts=2)
         self._is_used = True
+        self._is_clean = self._is_clean and case.measure is not None
         self._hangs += result.status is Status.TIMEOUT
         self._accidents += result.status in (Status.CRASH, Status.TIMEOUT) or _last_answer(result) == "garbage"
         if result.status.is_failure:
@@ -185,6 +188,7 @@ class Runner:
             raise self._unavailable
         self._children += 1
         self._is_used = False
+        self._is_clean = True
         log = self._configuration.folder / "logs" / f"{self._configuration.worker}-{self._children}"
         try:
             self._child = Child(self._configuration.command, log=log)

@@ -17,6 +17,7 @@ from mutcache.requirements import Phase
 from mutcache_conformance import wording
 from mutcache_conformance.case import (
     LOAD,
+    RUN,
     Bind,
     Case,
     Finish,
@@ -462,14 +463,17 @@ class ScriptRun:
         return run_model(session.model, {name: self.observer.elements(place) for name, place in places.items()})
 
     def _histories(self, step: Run | Start) -> Mapping[str, tuple[Contents, ...]]:
-        """What a refused run may leave in each class: any prefix of its updates."""
+        """What a refused run may leave in each class: any prefix of its updates.
+
+        A fault that a runtime can know before it runs leaves everything as it was.
+        """
         try:
-            self._oracle(step)
+            result = self._oracle(step)
         except OracleRefusal as refusal:
             return refusal.classes
         except Exception:
             return {}  # inputs that no operator takes end the oracle anyhow; then nothing may have changed
-        return {}
+        return result.classes if step.expect.rejected_in == RUN else {}
 
     def _expected(self, step: Run | Start, record: StepRecord) -> OracleResult:
         try:

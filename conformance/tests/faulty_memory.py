@@ -1,6 +1,4 @@
-"""Runtimes that leave the right bytes at the right address, and take the memory of a copy. The docstring of each is its idea."""
-
-# ruff: noqa: ARG002 - a hook need not use all that it is given
+"""Runtimes that leave the right bytes in the right place, and take memory for it; the docstring of each is its idea."""
 
 from __future__ import annotations
 
@@ -231,11 +229,27 @@ class LeaksWhenRefused(LeaksAPage):
 class CopiesInLoops(HiddenCopy):
     """Updates in place, unless a loop does it: then it copies the cache."""
 
+    op_type = "Loop"
+
     def on_run(self, binding: HookedBinding, feeds: Storages) -> Outputs:
-        is_looped = any(has_loop(node) for node in binding.model.graph.node)
-        return super().on_run(binding, feeds) if is_looped else binding.inner.run(feeds)
+        holds = any(has_node(node, self.op_type) for node in binding.model.graph.node)
+        return super().on_run(binding, feeds) if holds else binding.inner.run(feeds)
 
 
-def has_loop(node: NodeProto) -> bool:
-    """Whether the node is a Loop, or holds one."""
-    return node.op_type == "Loop" or any(has_loop(inner) for field in node.attribute for inner in field.g.node)
+class CopiesInBranches(CopiesInLoops):
+    """Updates in place, unless a branch does it: then it copies the cache."""
+
+    op_type = "If"
+
+
+class CopiesForFunctions(HiddenCopy):
+    """Hands a copy of the cache to a function, and copies back what the function makes of it."""
+
+    def on_run(self, binding: HookedBinding, feeds: Storages) -> Outputs:
+        return super().on_run(binding, feeds) if binding.model.functions else binding.inner.run(feeds)
+
+
+def has_node(node: NodeProto, op_type: str) -> bool:
+    """Whether the node is of this type, or holds one."""
+    inner = (one for attribute in node.attribute for one in attribute.g.node)
+    return node.op_type == op_type or any(has_node(one, op_type) for one in inner)

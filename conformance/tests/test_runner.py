@@ -28,7 +28,7 @@ from toy_cases import (
 from mutcache.requirements import Phase, Req
 from mutcache_conformance import case_json
 from mutcache_conformance.adapters import command_of
-from mutcache_conformance.case import RUN, Bind, Case, Expect, Load, Release, Unload
+from mutcache_conformance.case import LOAD, RUN, Bind, Case, Expect, Load, Release, Unload
 from mutcache_conformance.evidence import Basis, Kind
 from mutcache_conformance.runner import Configuration, Runner, RuntimeUnavailable
 from mutcache_conformance.status import CaseResult, Status
@@ -203,6 +203,7 @@ def test_a_runtime_that_cannot_be_started(tmp_path: Path, name: str) -> None:
 
 
 EARLY = Expect(frozenset({Phase.CHECK, Phase.BIND, Phase.RUN}))
+MAYBE = Load("session", expect=Expect(LOAD, may_succeed=True))
 
 
 @pytest.mark.parametrize(
@@ -228,6 +229,10 @@ EARLY = Expect(frozenset({Phase.CHECK, Phase.BIND, Phase.RUN}))
         ("Toy", (Load("session", expect=EARLY), Unload("session")), Status.FAIL, "ok ok"),
         # Refused too early.
         ("Refusing", (LOAD_STEP, BIND_STEP, run(Expect(RUN))), Status.FAIL, "rejected"),
+        # Refused or not, as the runtime likes; but what comes after that must succeed.
+        ("Toy", (MAYBE, BIND_STEP, run()), Status.PASS, "ok ok done"),
+        ("Refusing", (MAYBE, BIND_STEP, run()), Status.PASS, "rejected skipped skipped"),
+        ("RefusingRuns", (MAYBE, BIND_STEP, run()), Status.FAIL, "ok ok rejected"),
     ],
 )
 def test_a_refusal_may_come_in_any_of_its_phases(

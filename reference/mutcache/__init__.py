@@ -7,6 +7,7 @@ from mutcache.errors import BindError, CheckError, DecodeError, MutcacheError, P
 from mutcache.executor import Binding, Session
 from mutcache.infer import infer_shapes
 from mutcache.inline import inline
+from mutcache.memory_plan import MemoryPlan
 from mutcache.model import DOMAIN, DOMAIN_VERSION
 from mutcache.plan import ExecutionPlan, plan
 from mutcache.prefix import add_prefix
@@ -34,6 +35,7 @@ __all__ = [
     "Diagnostic",
     "ExecutionPlan",
     "Location",
+    "MemoryPlan",
     "ModelAliases",
     "ModelProto",
     "MutcacheError",

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mutcache.buffers import Buffer
-from mutcache.facts import show_elem_type
 from mutcache.model import Node, TensorType
 
 
@@ -29,7 +28,7 @@ class Role(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class PlannedStorage:
     """Memory that a value needs.
 
     Attributes:
@@ -75,7 +74,7 @@ class ScopeMemory:
 
     path: str
     steps: tuple[StepMemory, ...]
-    storages: tuple[Storage, ...]
+    storages: tuple[PlannedStorage, ...]
     buffers: tuple[Buffer, ...]
     peak_bytes: int
     peak_step: int
@@ -108,8 +107,8 @@ class MemoryPlan:
     """
 
     dims: Mapping[str, int]
-    caches: tuple[Storage, ...]
-    inputs: tuple[Storage, ...]
+    caches: tuple[PlannedStorage, ...]
+    inputs: tuple[PlannedStorage, ...]
     initializer_bytes: int
     in_place: ScopeMemory
     copying: ScopeMemory
@@ -139,12 +138,3 @@ class MemoryPlan:
     def saved_bytes(self) -> int:
         """What the contract saves."""
         return self.copying_peak_bytes - self.peak_bytes
-
-
-def show_storage(storage: Storage) -> str:
-    """The type of a storage: ``FLOAT16[2, 1, ?]``, or ``?``."""
-    if storage.type is None:
-        return "?"
-    dims = storage.type.dims
-    sizes = "[?]" if dims is None else f"[{', '.join('?' if dim is None else str(dim) for dim in dims)}]"
-    return f"{show_elem_type(storage.type.elem_type) if storage.type.elem_type else '?'}{sizes}"

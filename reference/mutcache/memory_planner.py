@@ -11,7 +11,7 @@ from mutcache.buffers import Span, share_buffers
 from mutcache.classes import INITIAL, AliasClasses, ModelAliases
 from mutcache.constructs import Construct, construct_of
 from mutcache.errors import PlanError
-from mutcache.memory_plan import MemoryPlan, Role, ScopeMemory, StepMemory, Storage
+from mutcache.memory_plan import MemoryPlan, PlannedStorage, Role, ScopeMemory, StepMemory
 from mutcache.model import Dim, Graph, Model, Node, TensorType
 from mutcache.schedule import NODE_ORDER, execution_order
 from mutcache.scopes import captures, walk
@@ -41,7 +41,7 @@ def plan_memory(
     _require_sizes(model.graph, sized, dims)
     last = max(len(model.graph.nodes) - 1, 0)
     outside = [
-        Storage(
+        PlannedStorage(
             value.name,
             aliases.main.members.get(value.name, (value.name,)),
             Role.CACHE if value.is_mutable else Role.INPUT,
@@ -200,7 +200,7 @@ class _Planner:
         if holder is not None and construct_of(holder) in (Construct.LOOP, Construct.SCAN):
             for value in graph.inputs:
                 if value.name not in scope.origins or (self._copies and value.name in scope.mutations):
-                    drafts[value.name] = _Draft(Role.CARRIED, 0, end, [value.name])
+                    drafts[value.name] = _Draft(Role.CARRIED, 0, 0, [value.name])
         produced = {name for node in nodes for name in node.outputs if name} - sized.constants
         for step, node in enumerate(nodes):
             for name in node.outputs:
@@ -215,16 +215,22 @@ class _Planner:
             if (draft := drafts.get(self._key(sized, value.name))) is not None:
                 draft.last = end
                 draft.role = Role.OUTPUT if draft.role is Role.INTERMEDIATE else draft.role
+        for root in scope.mutable_roots() if holder is None else ():
+            # What the caller sees in place, a copy has to hand out, whether the model returns it or not.
+            if (draft := drafts.get((root, scope.mutations.get(root, (INITIAL,))[-1]))) is not None:
+                draft.last = end
         return drafts
 
-    def _steps(self, sized: SizedGraph, nodes: Sequence[Node], storages: Sequence[Storage]) -> Iterator[StepMemory]:
+    def _steps(
+        self, sized: SizedGraph, nodes: Sequence[Node], storages: Sequence[PlannedStorage]
+    ) -> Iterator[StepMemory]:
         """What is live in each step.
 
         While a node runs its bodies, its own outputs do not exist yet, but for what a loop collects: the results of a
         body become the outputs of its node.
         """
         change = [0] * (len(nodes) + 1)
-        made: dict[int, list[Storage]] = {}
+        made: dict[int, list[PlannedStorage]] = {}
         for storage in storages:
             change[storage.first] += storage.bytes or 0
             change[storage.last + 1 if nodes else 0] -= storage.bytes or 0
@@ -244,9 +250,11 @@ class _Planner:
             yield StepMemory(node, live - outputs + max(outputs, inside), bodies)
 
 
-def _storage(sized: SizedGraph, draft: _Draft) -> Storage:
+def _storage(sized: SizedGraph, draft: _Draft) -> PlannedStorage:
     known = sized.types.get(draft.names[0])
-    return Storage(draft.names[0], tuple(draft.names), draft.role, known, byte_size(known), draft.first, draft.last)
+    return PlannedStorage(
+        draft.names[0], tuple(draft.names), draft.role, known, byte_size(known), draft.first, draft.last
+    )
 
 
 def _unknown(plan: ScopeMemory) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,7 +15,7 @@ from mutcache.model import FunctionKey, Graph, Node
 from mutcache.ops.standard import Kernel, StandardKernels
 from mutcache.plan import ExecutionPlan, GraphPlan, Step
 from mutcache.projection import bind_attributes, call_attributes, held_graphs, nodes_within
-from mutcache.proto.onnx_ml import AttributeProto, FunctionProto, NodeProto, ValueInfoProto
+from mutcache.proto.onnx_ml import AttributeProto, FunctionProto, NodeProto
 from mutcache.scopes import free_names
 from mutcache.storage import Array, dtype_of, pin, show_dims
 
@@ -39,8 +38,7 @@ class Program:
 
     def __init__(self, plan: ExecutionPlan, initializers: Mapping[str, Array]) -> None:
         self.plan = plan
-        context = _Context(plan.model.opsets, _declared(plan.main.graph), None)
-        self.main = _Loader(plan).graph(plan.main, context, initializers)
+        self.main = _Loader(plan).graph(plan.main, _Context(plan.model.opsets, None), initializers)
         self._pins = [pin(array) for array in initializers.values()]
 
     @property
@@ -76,12 +74,10 @@ class _Context:
 
     Attributes:
         opsets: versions of the operator sets, by domain.
-        types: what is declared of values, those of enclosing graphs included.
         attributes: what attributes may refer to in the body of a function, None elsewhere.
     """
 
     opsets: Mapping[str, int]
-    types: Mapping[str, ValueInfoProto]
     attributes: Mapping[str, AttributeProto] | None
 
     def bind(self, node: Node) -> NodeProto:
@@ -96,10 +92,6 @@ class _Context:
         for one in nodes_within([bound]):
             bind_attributes(one, given)
         return bound
-
-    def inside(self, graph: Graph) -> _Context:
-        """The context of a subgraph."""
-        return _Context(self.opsets, ChainMap(_declared(graph), *_maps(self.types)), self.attributes)
 
 
 class _Loader:
@@ -125,9 +117,9 @@ class _Loader:
             elif step.aliases:
                 protos[node.index] = proto
             elif node.is_standard and node.op_type == "Constant":
-                (constants[node.outputs[0]],) = self._kernels.load(node, proto, context.opsets, {})(constants)
+                (constants[node.outputs[0]],) = self._kernels.load(node, proto, context.opsets)(constants)
             else:
-                kernels[node.index] = self._kernels.load(node, proto, context.opsets, context.types)
+                kernels[node.index] = self._kernels.load(node, proto, context.opsets)
         for name, value in constants.items():
             if isinstance(value, np.ndarray):
                 constants[name] = read_only(value)
@@ -137,7 +129,7 @@ class _Loader:
     def _bodies(self, step: Step, proto: NodeProto, context: _Context) -> Mapping[str, Routine]:
         if step.function is not None:
             return {"": self._function(step.function, proto)}
-        return {name: self.graph(body, context.inside(body.graph)) for name, body in step.bodies.items()}
+        return {name: self.graph(body, context) for name, body in step.bodies.items()}
 
     def _function(self, function: FunctionKey, call: NodeProto) -> Routine:
         plan = self._plan.functions[function]
@@ -147,19 +139,8 @@ class _Loader:
         key = function, tuple(attributes[name].SerializeToString(deterministic=True) for name in sorted(attributes))
         if key not in self._functions:
             opsets = {opset.domain: opset.version for opset in proto.opset_import}
-            self._functions[key] = self.graph(plan, _Context(opsets, _declared(plan.graph), attributes))
+            self._functions[key] = self.graph(plan, _Context(opsets, attributes))
         return self._functions[key]
-
-
-def _declared(graph: Graph) -> dict[str, ValueInfoProto]:
-    """What ``graph`` declares of its values. In a function only value_info does."""
-    proto = graph.proto
-    entries = (proto.value_info,) if isinstance(proto, FunctionProto) else (proto.value_info, proto.output, proto.input)
-    return {value.name: value for values in entries for value in values}
-
-
-def _maps(types: Mapping[str, ValueInfoProto]) -> list[Any]:
-    return types.maps if isinstance(types, ChainMap) else [types]
 
 
 def _require_own_graphs(node: Node, proto: NodeProto) -> None:

@@ -769,12 +769,13 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.TOOL,
         phases=(Phase.PLAN,),
         profile=Profile.DENSE,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
-            "The peak memory that a plan states MUST count an update in place as zero bytes of cache, and MUST include "
-            "the workspace of its kernel and the pages that it creates."
+            "The peak memory that a plan states MUST count an update in place as zero bytes of cache, in every graph "
+            "and function in which it stands, and MUST include the workspace of its kernel and the pages that it "
+            "creates."
         ),
-        text_hash="5630ff88d578e150eb5c73b2c704fec06ced22a5e1ca10017fc7a943fdba2f7f",
+        text_hash="b8a2508bf3037a73abd8423702cb69a0a0e79c17496b7ec0e6218c6726f3ba7f",
         chapter="06-plan.rst",
     ),
     Req.MC_PLAN_004: Requirement(

@@ -22,6 +22,7 @@ from mutcache.model import Graph, Model, TensorType, ValueType
 from mutcache.projection import Additions, project, project_body
 from mutcache.proto import serialize
 from mutcache.proto.onnx_ml import TensorProto
+from mutcache.statements import Statements
 from mutcache.stock import MAX_CALLED, StockTypes, called_nodes, infer, infer_types, structure_error
 from mutcache.symbols import Symbols
 
@@ -307,8 +308,8 @@ class ShapesContext:
         if (frame, name) not in self._types:
             owner, own = frame.storage(name)
             fact = self._merged.get((owner, own))
-            if fact is None and (facts := (*self._statements.declared(own, owner), *self._statements.inferred(own, owner))):
-                fact = functools.reduce(combine, facts)
+            facts = () if fact is not None else self._statements.all(own, owner)
+            fact = functools.reduce(combine, facts) if facts else fact
             self._types[frame, name] = None if fact is None else self._spelled(fact.type, frame)
         return self._types[frame, name]
 

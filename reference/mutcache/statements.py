@@ -69,6 +69,10 @@ class Statements:
             self._inferred_facts[frame, name] = facts
         return self._inferred_facts[frame, name]
 
+    def all(self, name: str, frame: Frame) -> tuple[Fact, ...]:
+        """Both."""
+        return (*self.declared(name, frame), *self.inferred(name, frame))
+
     def stock_type(self, name: str, frame: Frame) -> SymTensor | None:
         """The type that stock inference knows, whatever is declared."""
         value_type = self.stock[frame].get(name) if frame in self.stock else None

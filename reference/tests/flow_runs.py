@@ -11,11 +11,19 @@ import pytest
 from mutcache.errors import RunError
 from mutcache.executor import Session
 from mutcache.proto import serialize
-from mutcache.proto.onnx_ml import ModelProto, ValueInfoProto
+from mutcache.proto.onnx_ml import AttributeProto, ModelProto, NodeProto, ValueInfoProto
 from mutcache.storage import Array
+from mutcache_conformance.cases.builder import node
 from mutcache_conformance.oracle import OracleRefusal, run_model
 
 SCHEDULES = ("node-order", "random:1", "random:2", "random:3")
+
+
+def viewed(source: str, output: str) -> NodeProto:
+    """A node whose kernel returns a view of ``source``, with the same contents."""
+    made = node("Transpose", [source], [output])
+    made.attribute.add(name="perm", type=AttributeProto.INTS, ints=[0, 1])
+    return made
 
 
 def cache_names(made: ModelProto) -> list[str]:
@@ -76,9 +84,7 @@ def check_runs(
             np.testing.assert_array_equal(array, expected, err_msg=f"{name} under {schedule}", strict=True)
 
 
-def check_refusal(
-    made: ModelProto, feeds: Mapping[str, Any], schedules: Iterable[str] = SCHEDULES
-) -> list[RunError]:
+def check_refusal(made: ModelProto, feeds: Mapping[str, Any], schedules: Iterable[str] = SCHEDULES) -> list[RunError]:
     """The run is refused, each cache holds whole updates, and the next run is right; the errors, by schedule."""
     errors = []
     for schedule in schedules:

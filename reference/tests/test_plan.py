@@ -169,15 +169,23 @@ def test_an_alias_without_a_kernel_has_no_plan(made: NodeProto) -> None:
     assert refused.value.requirement is Req.MC_ALIAS_015
 
 
-def test_caches_inside_control_flow_have_no_plan_yet() -> None:
+def test_bodies_have_plans_of_their_own() -> None:
     branch = onnx.helper.make_graph([], "branch", [], [onnx.helper.make_tensor_value_info("branch", FLOAT, [4, 2])])
     stock = onnx.helper.make_node("If", ["condition"], ["updated"], then_branch=branch, else_branch=branch)
     choose = NodeProto.FromString(stock.SerializeToString())
     for attribute in choose.attribute:
-        attribute.g.node.append(update("cache", "values", "position", "branch"))
+        attribute.g.node.append(node("Neg", ["values"], ["fresh"]))
+        attribute.g.node.append(update("cache", "fresh", "position", "branch"))
         attribute.g.output[0].alias_of = "cache"
-    with pytest.raises(PlanError, match="inside a subgraph"):
-        planned([choose], [UPDATED], tensor("condition", TensorProto.BOOL, []))
+    [step] = planned([choose], [UPDATED], tensor("condition", TensorProto.BOOL, [])).steps
+    assert step.aliases == {"updated": "cache"}
+    assert step.writes == ("updated",)
+    assert set(step.bodies) == {"then_branch", "else_branch"}
+    for body in step.bodies.values():
+        assert [inner.node.op_type for inner in body.steps] == ["Neg", "CacheUpdate"]
+        assert body.steps[1].aliases == {"branch": "cache"}
+        assert body.steps[1].releases == ("fresh",)
+        assert body.lifetimes == {"fresh": Lifetime(0, 1)}
 
 
 def test_paged_caches_have_no_plan_yet() -> None:

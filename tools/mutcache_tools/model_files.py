@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
 from mutcache.decode import decode
@@ -40,3 +42,16 @@ def write_model(model: ModelProto, out: str, *, source: str) -> None:
     complete.CopyFrom(model)
     load_external_data(complete, Path(source).parent)
     save(complete, target, external_data=f"{target.name}.data")
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a text file in UTF-8; a failure leaves what was there before.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    target = Path(path)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
+        staging = Path(folder) / "text"
+        staging.write_text(text, encoding="utf-8", errors="backslashreplace")
+        os.replace(staging, target)

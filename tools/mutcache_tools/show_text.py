@@ -11,6 +11,7 @@ from rich.text import Text
 
 from mutcache.model import DOMAIN
 from mutcache_tools.show import ShownGraph, ShownModel, ShownNode, ShownValue
+from mutcache_tools.words import printable
 
 #: Of a graph with more nodes only those near a cache are shown, unless all are asked for.
 LONG: Final = 40
@@ -65,7 +66,7 @@ class ModelText:
 
     def _lines(self) -> Iterator[_Line]:
         model = self._model
-        yield _Line(0, 2, Text.assemble((_printable(self._path), _HEADING)))
+        yield _Line(0, 2, Text.assemble((printable(self._path), _HEADING)))
         opsets = ", ".join(f"{domain or 'standard operators'} {version}" for domain, version in model.opsets.items())
         yield _Line(0, 2, Text(f"IR version {model.ir_version}, {opsets or 'no operator sets'}"))
         yield _Line(0, 2, self._findings())
@@ -84,7 +85,7 @@ class ModelText:
         if not found:
             return Text("no findings", "green")
         style = "bold red" if self._model.findings.get("error") else "yellow"
-        return Text.assemble((", ".join(found), style), f": mutcache check {_printable(self._path)}")
+        return Text.assemble((", ".join(found), style), f": mutcache check {printable(self._path)}")
 
     def _graph(self, graph: ShownGraph, indent: int) -> Iterator[_Line]:
         yield from _values("in", graph.inputs, indent)
@@ -111,30 +112,28 @@ class ModelText:
             text.append(", " if number else "")
             text.append_text(_name(output))
             text.append(f": {output.type}" if output.type and output.alias is None else "", _QUIET)
-        text.append(f"{' = ' if node.outputs else ''}{_printable(node.operator.removeprefix(f'{DOMAIN}.'))}(")
+        text.append(f"{' = ' if node.outputs else ''}{printable(node.operator.removeprefix(f'{DOMAIN}.'))}(")
         classed = {*node.writes, *node.reads}
         for number, name in enumerate(node.inputs):
             text.append(", " if number else "")
-            text.append(
-                _printable(name) or "-", _MUTATED if name in node.writes else _SHARED if name in classed else ""
-            )
+            text.append(printable(name) or "-", _MUTATED if name in node.writes else _SHARED if name in classed else "")
         text.append(")")
         for name, words in node.attributes.items():
-            text.append(f" {_printable(name)}={words}", _QUIET)
+            text.append(f" {printable(name)}={words}", _QUIET)
         if node.name and not any(f"{output.name}_".startswith(f"{node.name}_") for output in node.outputs):
-            text.append(f"  [{_printable(node.name)}]", _QUIET)
+            text.append(f"  [{printable(node.name)}]", _QUIET)
         yield _Line(indent, _LABEL + 2, text)
         effect = _effect(node)
         if effect:
             yield _Line(indent + _LABEL, 2, effect)
         for name, graph in node.subgraphs.items():
-            yield _Line(indent + _LABEL, 2, Text.assemble((_printable(name), _VALUE)))
+            yield _Line(indent + _LABEL, 2, Text.assemble((printable(name), _VALUE)))
             yield from self._graph(graph, indent + _LABEL + 2)
 
 
 def _heading(text: str) -> Iterator[_Line]:
     yield _Line(0, 0, Text())
-    yield _Line(0, 2, Text.assemble((_printable(text), _HEADING)))
+    yield _Line(0, 2, Text.assemble((printable(text), _HEADING)))
 
 
 def _label(text: str) -> tuple[str, str]:
@@ -143,11 +142,11 @@ def _label(text: str) -> tuple[str, str]:
 
 def _name(value: ShownValue) -> Text:
     style = _MUTATED if value.access == "READ_WRITE" else _SHARED if value.alias else _VALUE
-    return Text(_printable(value.name) or "-", style)
+    return Text(printable(value.name) or "-", style)
 
 
 def _values(label: str, values: Sequence[ShownValue], indent: int) -> Iterator[_Line]:
-    names = [len(_printable(value.name)) for value in values]
+    names = [len(printable(value.name)) for value in values]
     column = max((width for width in names if width <= _MAX_COLUMN), default=0)
     for value, width in zip(values, names, strict=True):
         text = Text.assemble(_label(label), _name(value), " " * max(column - width, 0))
@@ -164,11 +163,11 @@ def _alias_notes(value: ShownValue) -> Iterator[str]:
     if alias is None:
         return
     if alias.root != value.name:
-        yield f"is {_printable(alias.root)}"
+        yield f"is {printable(alias.root)}"
     if alias.version:
         yield f"version {alias.version}"
     if alias.alias_of and alias.alias_of != alias.root:
-        yield f"alias_of {_printable(alias.alias_of)}"
+        yield f"alias_of {printable(alias.alias_of)}"
 
 
 def _effect(node: ShownNode) -> Text:
@@ -181,7 +180,7 @@ def _effect(node: ShownNode) -> Text:
     for output in node.outputs:
         notes = list(_alias_notes(output))
         if notes:
-            parts.append((f"{_printable(output.name)} {', '.join(notes)}", _SHARED))
+            parts.append((f"{printable(output.name)} {', '.join(notes)}", _SHARED))
     text = Text()
     for number, part in enumerate(parts):
         text.append("; " if number else "")
@@ -190,7 +189,7 @@ def _effect(node: ShownNode) -> Text:
 
 
 def _names(names: Iterable[str]) -> str:
-    return ", ".join(map(_printable, names))
+    return ", ".join(map(printable, names))
 
 
 def _fold(nodes: Sequence[ShownNode], indent: int) -> Iterator[_Line]:
@@ -198,8 +197,3 @@ def _fold(nodes: Sequence[ShownNode], indent: int) -> Iterator[_Line]:
         first, last = nodes[0].index, nodes[-1].index
         words = f"#{first}: a node" if first == last else f"#{first} to #{last}: {len(nodes)} nodes"
         yield _Line(indent, _LABEL, Text.assemble(_label("..."), (f"{words} without a cache", _QUIET)))
-
-
-def _printable(text: str) -> str:
-    """The text as it is, or quoted if it would do something to a terminal."""
-    return text if text.isprintable() else repr(text)

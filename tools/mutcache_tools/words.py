@@ -140,3 +140,22 @@ def _items(texts: Iterable[str]) -> str:
 def _string(data: bytes) -> str:
     text = data.decode("utf-8", "backslashreplace")
     return repr(text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}...")
+
+
+def byte_words(count: int | None) -> str:
+    """A number of bytes: ``816 B``, ``12.5 KiB``, ``?`` if it is unknown."""
+    if count is None:
+        return "?"
+    if count < 1024:
+        return f"{count} B"
+    power = min((count.bit_length() - 1) // 10, 6)
+    size = count / 1024**power
+    if size >= 1023.5 and power < 6:
+        size, power = size / 1024, power + 1
+    unit = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")[power]
+    return f"{size:.3g} {unit}" if size < 99.95 else f"{size:.0f} {unit}"
+
+
+def printable(text: str) -> str:
+    """The text as it is, or quoted if it would do something to a terminal."""
+    return text if text.isprintable() else repr(text)

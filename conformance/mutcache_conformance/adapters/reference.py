@@ -39,13 +39,17 @@ OPTIONAL_TYPES: Final = (
 
 
 @contextlib.contextmanager
-def refusals() -> Iterator[None]:
-    """Turn the reference's deliberate errors into refusals. A usage error, which breaks no rule, is one too."""
+def refusals(phase: str = "") -> Iterator[None]:
+    """Turn the reference's deliberate errors into refusals. A usage error, which breaks no rule, is one too.
+
+    Args:
+        phase: the phase of the operation, if it is not always that of the error.
+    """
     try:
         yield
     except MutcacheError as error:
         requirement = error.requirement.value if error.requirement is not None else None
-        raise Rejected(error.phase.value, requirement, error.message) from error
+        raise Rejected(phase or error.phase.value, requirement, error.message) from error
 
 
 def _outputs(values: Mapping[str, Any]) -> dict[str, OutputValue]:
@@ -130,7 +134,7 @@ class ReferenceAdapter(Adapter):
         )
 
     def load(self, model: bytes, initializers: Mapping[str, HostStorage]) -> AdapterSession:
-        """Check and plan the model."""
-        with refusals():
+        """Check and plan the model; storage for its initializers that the reference does not take is refused here."""
+        with refusals("load"):
             arrays = {name: storage.array() for name, storage in initializers.items()}
             return ReferenceSession(Session(parse(model), initializers=arrays, schedule=self._schedule))

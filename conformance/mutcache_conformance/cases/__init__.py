@@ -27,6 +27,7 @@ from mutcache_conformance.cases import (
     flow_run,
     flow_scan,
     mem,
+    mem_flow,
     plan,
     proto,
     shape,
@@ -44,7 +45,7 @@ AREAS: Final = {
     "plan": (plan,),
     "bind": (bind, bind_overlap, bind_lease, bind_output, concurrency),
     "dense": (dense, dense_types, dense_axes, dense_large),
-    "mem": (mem,),
+    "mem": (mem, mem_flow),
 }
 
 

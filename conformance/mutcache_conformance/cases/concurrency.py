@@ -23,7 +23,7 @@ AT: Final = SHAPE[0] - LENGTH
 #: Between the first update and the last lie so many products of square matrices. All elements are zero, so that every
 #: order of summation has the same result.
 PRODUCTS: Final = 4
-#: The size of the matrices is fed: about a tenth of a second on two cores for a run that others must meet, else nothing.
+#: Their size is fed: for a run that others must meet a tenth of a second or so on two cores, for others nothing.
 LONG: Final = 768
 SHORT: Final = 8
 

@@ -20,7 +20,7 @@ ROW_BYTES: Final = 1024
 #: is no copy yet, is more than two huge pages. They are sparse, so that only a runtime that copies them takes the time.
 SESSIONS: Final[Mapping[str, tuple[int, int]]] = {"warm_up": (32, 2), "small": (1 << 15, 3), "large": (1 << 17, 4)}
 #: How often a run is made whose memory must not grow with the number of runs.
-TIMES: Final = 700
+TIMES: Final = 400
 
 #: Gives storage for what a run is fed, with caches of so many rows.
 Step = Callable[[int], Mapping[str, Storage]]
@@ -47,7 +47,8 @@ def sizes(
     scene, models = Scene(), dict[bytes, str]()
     for session, (rows, runs) in SESSIONS.items():
         made = model(rows)
-        called = models.setdefault(made.SerializeToString(deterministic=True), f"model_{session}" if models else "model")
+        called = f"model_{session}" if models else "model"
+        called = models.setdefault(made.SerializeToString(deterministic=True), called)
         scene.load(made, session, called=called)
         named = {value: replace(one, name=f"{one.name}_{session}") for value, one in caches(rows).items()}
         scene.bind(named, session, session=session)

@@ -38,7 +38,8 @@ def _updates(nonce: int) -> Iterator[Case]:
     circular = Update(Draw(nonce, "mem circular"), Stock.BFLOAT16, (1, 32, 512), mode="circular")
     yield _one("mem-001/circular", "Rows of a circular cache, around its end.", circular, past=1)
     static = Update(Draw(nonce, "mem static"), Stock.FLOAT, (1, 32, 256), static=True)
-    yield _one("mem-001/static", "The model states the size of the cache, so that it is known when it is loaded.", static)
+    title = "The model states the size of the cache, so that it is known when it is loaded."
+    yield _one("mem-001/static", title, static)
 
 
 def _one(what: str, title: str, update: Update, *, past: int = 0) -> Case:
@@ -97,9 +98,7 @@ def _repeated(nonce: int) -> Iterator[Case]:
     title, bad = "An update that is refused, again and again.", graph.step([6], tag="")
     requirements = (*_RUNS, Req.MC_DENSE_003)
     again = {name: replace(storage, name=f"{storage.name}_again") for name, storage in good.items()}
-    yield repeated(
-        "mem-002/refused", requirements, title, model, caches, bad, refused=RUN, again=again, twin=twin
-    )
+    yield repeated("mem-002/refused", requirements, title, model, caches, bad, refused=RUN, again=again, twin=twin)
 
     graph = chain(nonce, "mem repeated chain")
     title = "The same two updates of one cache, again and again."

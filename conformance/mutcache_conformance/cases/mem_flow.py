@@ -50,9 +50,7 @@ def cases(nonce: int) -> Iterator[Case]:
     yield from _repeated(nonce)
 
 
-def _case(
-    what: str, title: str, family: Family, *nodes: NodeProto, taken: bool = True, trips: int = TRIPS
-) -> Case:
+def _case(what: str, title: str, family: Family, *nodes: NodeProto, taken: bool = True, trips: int = TRIPS) -> Case:
     """A case of a model of these nodes, which make ``updated`` of ``cache``."""
     return _case_of(what, title, family, family.model(nodes, OUTPUT), taken=taken, trips=trips)
 

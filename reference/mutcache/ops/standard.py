@@ -31,25 +31,20 @@ class StandardKernels:
     def __init__(self, model: Model) -> None:
         self._model = model
 
-    def load(
-        self, node: Node, proto: NodeProto, opsets: Mapping[str, int], types: Mapping[str, ValueInfoProto]
-    ) -> Kernel:
+    def load(self, node: Node, proto: NodeProto, opsets: Mapping[str, int]) -> Kernel:
         """The kernel of ``node``.
 
         Args:
             node: the node; absent inputs and outputs are ``""``.
             proto: its message without references to attributes of a function.
             opsets: the operator sets of the graph that it stands in.
-            types: what is declared of the values of that graph. An operator that onnx.reference defines by the types
-                of its inputs is loaded in its first run if they are not all declared.
 
         Raises:
             PlanError: onnx.reference has none.
         """
-        known = [types[name] for name in dict.fromkeys(node.inputs) if name in types]
         try:
-            kernel = self._load(proto, opsets, known)
-        except RuntimeContextError:
+            kernel = self._load(proto, opsets)
+        except RuntimeContextError:  # its definition depends on the types of its operands
             return _LateKernel(self, node, proto, opsets)
         except Exception as error:
             raise _no_kernel(node.label, error) from error
@@ -71,7 +66,7 @@ class StandardKernels:
         except Exception as error:
             raise _no_kernel(node.label, error) from error
 
-    def _load(self, proto: NodeProto, opsets: Mapping[str, int], types: Iterable[ValueInfoProto]) -> Any:
+    def _load(self, proto: NodeProto, opsets: Mapping[str, int], types: Iterable[ValueInfoProto] = ()) -> Any:
         # An evaluator of this one node: it finds the kernel as it would for a whole graph.
         stock = onnx.GraphProto.FromString(GraphProto(node=[proto], value_info=types).SerializeToString())
         holds_graphs = any(attribute.HasField("g") or attribute.graphs for attribute in proto.attribute)

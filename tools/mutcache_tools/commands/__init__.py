@@ -14,7 +14,7 @@ from importlib import import_module
 from mutcache_tools.output import Output
 
 #: Module names, in the order in which ``mutcache --help`` lists them.
-MODULES = ("check", "show", "sort", "convert", "run", "greedy", "req", "bench")
+MODULES = ("check", "show", "plan", "sort", "convert", "run", "greedy", "req", "bench")
 
 
 @dataclass(frozen=True, slots=True)
