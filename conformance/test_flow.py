@@ -1,1 +1,1 @@
-from mutcache_conformance.suite.flow import *  # noqa: F403
+from mutcache_conformance.suite.flow import *

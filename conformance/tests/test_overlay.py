@@ -11,7 +11,8 @@ from mutcache.proto import parse
 from mutcache_conformance.case import Case, Load, Run
 from mutcache_conformance.cases import generate
 from mutcache_conformance.dtypes import dtype_of
-from mutcache_conformance.oracle import Array, OracleRefusal, OracleResult, run_model
+from mutcache_conformance.image import Array
+from mutcache_conformance.oracle import OracleRefusal, OracleResult, run_model
 from mutcache_conformance.overlay import Overlay
 
 CASES = {case.id: case for case in generate()}

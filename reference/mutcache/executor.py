@@ -253,7 +253,9 @@ class Binding:
                 overlaps bound storage; MC-SHAPE-003 or 006: its shape or type is wrong); an update is refused
                 (MC-DENSE-003, 004) or its storage moved (MC-BIND-009); a node fails; the binding is released
                 (MC-BIND-006), or a run of it calls back (MC-BIND-011). Updates that completed stay, the failing one
-                wrote nothing, and the binding stays usable.
+                wrote nothing, and the binding stays usable. Once nodes run, ``values["where"]`` has the graphs in which
+                it happened, outermost first, and ``values["completed"]`` the nodes that had mutated a cache, in order;
+                both name the iteration of a loop body.
         """
         if type(feeds) is not dict:
             if not isinstance(feeds, Mapping):

@@ -170,22 +170,9 @@ class Folder:
         if node.op_type == "Constant":
             return constant_value(proto)
         if node.op_type in ("Shape", "Size"):
-            return self._sizes(node, proto, frame)
+            return shape_value(self._type_of(node.inputs[0], frame) if len(node.inputs) == 1 else None, proto)
         feeds = iter(operands)
         return evaluate(proto, [next(feeds) if operand else None for operand in node.inputs], self._opsets_of(frame))
-
-    def _sizes(self, node: Node, proto: NodeProto, frame: Frame) -> Constant | None:
-        known = self._type_of(node.inputs[0], frame) if len(node.inputs) == 1 else None
-        if not isinstance(known, TensorType) or known.dims is None:
-            return None
-        bounds = {attribute.name: attribute.i for attribute in proto.attribute}
-        sizes = known.dims if node.op_type == "Size" else known.dims[bounds.get("start") : bounds.get("end")]
-        if not all(isinstance(size, int) and 0 <= size < 1 << 63 for size in sizes):
-            return None
-        whole = [cast("int", size) for size in sizes]
-        if node.op_type == "Shape":
-            return np.array(whole, np.int64)
-        return np.array(math.prod(whole), np.int64) if math.prod(whole) < 1 << 63 else None
 
     def _opsets_of(self, frame: Frame) -> Mapping[str, int]:
         proto = frame.top.scope.graph.proto
@@ -242,6 +229,20 @@ def evaluate(proto: NodeProto, operands: list[Constant | None], opsets: Mapping[
             return _kept(np.asarray(kernel.run(*operands)[0]))
     except Exception:  # garbage: whatever is wrong with the node, its value is no constant
         return None
+
+
+def shape_value(known: ValueType | None, proto: NodeProto) -> Constant | None:
+    """The elements of the output of a Shape or Size node whose operand has a known shape."""
+    if not isinstance(known, TensorType) or known.dims is None:
+        return None
+    bounds = {attribute.name: attribute.i for attribute in proto.attribute}
+    sizes = known.dims if proto.op_type == "Size" else known.dims[bounds.get("start") : bounds.get("end")]
+    if not all(isinstance(size, int) and 0 <= size < 1 << 63 for size in sizes):
+        return None
+    whole = [cast("int", size) for size in sizes]
+    if proto.op_type == "Shape":
+        return np.array(whole, np.int64)
+    return np.array(math.prod(whole), np.int64) if math.prod(whole) < 1 << 63 else None
 
 
 def constant_value(proto: NodeProto) -> Constant | None:

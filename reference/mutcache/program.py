@@ -110,7 +110,8 @@ class _Loader:
         bodies: dict[int, Mapping[str, Routine]] = {}
         for step in plan.steps:
             node, proto = step.node, context.bind(step.node)
-            _require_own_graphs(node, proto)
+            if proto is not node.proto:
+                _require_own_graphs(node, proto)
             if step.bodies or step.function is not None:
                 protos[node.index] = proto
                 bodies[node.index] = self._bodies(step, proto, context)

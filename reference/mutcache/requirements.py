@@ -655,7 +655,7 @@ _ENTRIES: dict[Req, Requirement] = {
     Req.MC_FLOW_004: Requirement(
         level=Level.MUST,
         subject=Subject.MODEL,
-        phases=(Phase.CHECK, Phase.RUN,),
+        phases=(Phase.CHECK,),
         profile=Profile.FLOW,
         status=Status.FINAL,
         sentence=(
@@ -664,20 +664,20 @@ _ENTRIES: dict[Req, Requirement] = {
             "a captured value. When the body output of a slot aliases its body input, the Loop's output of that slot "
             "MUST be the storage of its initial value, also when the Loop makes no trip."
         ),
-        text_hash="44f682072ebee4259570ab57253efdd0085c274a33ea0c199ff44e5567cfd937",
+        text_hash="6b14bf17553e8dd738aa29a9021c24d7753dae5a82159adb54396f36d7f555d4",
         chapter="05-flow.rst",
     ),
     Req.MC_FLOW_005: Requirement(
         level=Level.MUST,
         subject=Subject.MODEL,
-        phases=(Phase.CHECK, Phase.RUN,),
+        phases=(Phase.CHECK,),
         profile=Profile.FLOW,
         status=Status.FINAL,
         sentence=(
             "MC-FLOW-004 MUST hold for the state variables of a Scan as for the carried slots of a Loop. A scan output "
             "of a Scan or Loop node MUST NOT alias: neither ``output_alias`` nor ``alias_of`` names it."
         ),
-        text_hash="c8bd87c60da47848d3682efbbb2cc51838102cf44227f21ba6da36c82f70b564",
+        text_hash="e3265cd021b741e94fa2dcc61c44c8c3804b2de06b490e20ed8a04a30c14262c",
         chapter="05-flow.rst",
     ),
     Req.MC_FLOW_006: Requirement(

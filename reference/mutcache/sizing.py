@@ -8,7 +8,6 @@ A body of a function is visited for each kind of call, a loop body until its car
 
 from __future__ import annotations
 
-import math
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from mutcache.classes import AliasClasses, ModelAliases
 from mutcache.constructs import Construct, construct_of, function_key, scan_outputs, slots
 from mutcache.decode import decode_type
 from mutcache.errors import PlanError
-from mutcache.folding import Constant, constant_value, evaluate, tensor_value
+from mutcache.folding import Constant, constant_value, evaluate, shape_value, tensor_value
 from mutcache.model import FunctionKey, Graph, Model, Node, TensorType
 from mutcache.projection import bind_attributes, call_attributes
 from mutcache.proto.onnx_ml import AttributeProto, FunctionProto, NodeProto, TensorProto
@@ -420,26 +419,13 @@ def _results(body: SizedGraph, frame: _Frame) -> list[TensorType | None]:
 def _fold(frame: _Frame, node: Node, proto: NodeProto, known: TensorType | None) -> Constant | None:
     """The elements of the one output of a node, if they are few integers and known."""
     if node.op_type in ("Shape", "Size"):
-        return _shape(frame.types.get(node.inputs[0]), node, proto)
+        return shape_value(frame.types.get(node.inputs[0]), proto)
     count = None if known is None or known.elem_type not in _INTEGERS else elements(known)
     if count is None or count > _MAX_ELEMENTS or node.op_type in _RANDOM or not any(node.inputs):
         return None
     if any(name and name not in frame.constants for name in node.inputs):
         return None
     return evaluate(proto, [frame.constants[name] if name else None for name in node.inputs], frame.opsets)
-
-
-def _shape(known: TensorType | None, node: Node, proto: NodeProto) -> Constant | None:
-    if known is None or known.dims is None:
-        return None
-    bounds = {attribute.name: attribute.i for attribute in proto.attribute}
-    sizes = known.dims if node.op_type == "Size" else known.dims[bounds.get("start") : bounds.get("end")]
-    if not all(isinstance(size, int) for size in sizes):
-        return None
-    whole = [cast("int", size) for size in sizes]
-    if node.op_type == "Shape":
-        return np.array(whole, np.int64)
-    return np.array(math.prod(whole), np.int64) if math.prod(whole) < 1 << 63 else None
 
 
 def _tensor(known: object) -> TensorType | None:

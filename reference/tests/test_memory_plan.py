@@ -8,7 +8,7 @@ import pytest
 
 import mutcache
 from mutcache.memory_plan import MemoryPlan, Role, ScopeMemory
-from mutcache.proto.onnx_ml import ModelProto, NodeProto, TensorProto, ValueInfoProto
+from mutcache.proto.onnx_ml import AttributeProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 from mutcache_conformance.cases.builder import aliased, initializer, model, node, tensor, update
 
 FLOAT, FLOAT16, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
@@ -134,6 +134,15 @@ def test_initializers_and_constants_stand_apart() -> None:
     assert memory(made).in_place.peak_bytes == 32
 
 
+def test_the_output_of_a_constant_node_is_no_value_of_a_run() -> None:
+    constant = node("Constant", [], ["w"])
+    constant.attribute.add(name="value", type=AttributeProto.TENSOR, t=initializer("", FLOAT, [4], bytes(16)))
+    nodes = [constant, node("Add", ["values", "w"], ["v"]), update("cache", "v", "p", "u")]
+    found = memory(one_cache(nodes, [tensor("u", FLOAT, [64, 4], alias_of="cache")]))
+    assert found.initializer_bytes == 16
+    assert [step.bytes for step in found.in_place.steps] == [0, 32, 32]
+
+
 # Control flow and functions. Caches and "x" have 8 x 4 floats (128 bytes), "r" 2 x 4.
 
 
@@ -160,6 +169,17 @@ def test_the_body_with_the_higher_peak_counts_at_its_node() -> None:
     )
     assert list(peaks(found.in_place).values()) == [128 + 256, 256, 128]
     assert [step.bytes for step in found.in_place.steps] == [128, 128 + 256, 384]
+
+
+def test_what_a_body_captures_is_live_while_it_runs() -> None:
+    chosen = flow.branch(
+        ["b"],
+        flow.body([flow.negated("a", "n1")], flow.value("n1")),
+        flow.body([flow.negated("x", "k1")], flow.value("k1")),
+    )
+    nodes = [flow.negated("x", "a"), flow.updated("c", "u"), chosen, flow.negated("b", "y")]
+    found = memory(flow.graph(nodes, flow.value("y")))
+    assert [step.bytes for step in found.in_place.steps] == [128, 128, 256, 256]
 
 
 def test_a_loop_counts_its_body_once_with_what_it_carries() -> None:

@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import onnx
 
-from mutcache.scopes import walk
 from mutcache.check import check_model
 from mutcache.decode import decode
 from mutcache.model import DOMAIN, DOMAIN_VERSION, Graph, Model, TensorType
@@ -30,6 +29,7 @@ from mutcache.proto.onnx_ml import (
     ValueAliasProto,
     ValueInfoProto,
 )
+from mutcache.scopes import walk
 from mutcache_tools.growing_caches import ConvertError, GrowingCache, find_growing_caches
 
 #: First version of the standard operators with ``Slice(data, starts, ends, axes)``.

@@ -7,11 +7,12 @@ from pathlib import Path
 import onnx
 import pytest
 from google.protobuf import descriptor_pb2, json_format
+from onnx import onnx_data_pb2, onnx_ml_pb2
+
 from mutcache.proto import BASE_IR_VERSION, IR_VERSION
 from mutcache.proto.delta import POOL
 from mutcache_tools.generate import ROOT, stale_files
 from mutcache_tools.generate.proto import PATCH, compiled_descriptors, generate, patched_protos, patched_sources
-from onnx import onnx_data_pb2, onnx_ml_pb2
 
 STOCK = {module.DESCRIPTOR.name: module.DESCRIPTOR for module in (onnx_ml_pb2, onnx_data_pb2)}
 
