@@ -41,9 +41,8 @@ FOOT: Final = """
 
 - **Another's name.** A runtime says itself what it is called. Nothing that can be seen from outside contradicts a false
   name, unless it changes from one start to the next: then the run ends at once. A report names the command, too.
-- **A hidden copy.** A runtime that updates a copy of the cache, copies all of it back, and hands out the caller's
-  storage leaves the right bytes at the right address. Only its memory gives it away, which the profile *memory*
-  measures.
+- **Memory set apart beforehand.** A second cache is found by the memory that it takes, from load on. A runtime that
+  touches memory for the largest cache there could be before it loads any model takes none after that.
 """
 
 

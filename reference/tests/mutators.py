@@ -25,8 +25,8 @@ class Mutator:
         requirements: the rule; or several of which it is one, depending on what the model does there.
         places: the edits that break it, one for each place; ``model`` of what is given may be modified.
         also: what the same edit may break in passing, depending on where it is made.
-        inlined: whether the fault outlives the inlining of functions wherever it stands. What a body says of its formals
-            and results gives way to what the caller says, and the entries of a call go with it.
+        inlined: whether the fault outlives the inlining of functions wherever it stands. What a body says of its
+            formals and results gives way to what the caller says, and the entries of a call go with it.
     """
 
     requirements: tuple[Req, ...]
