@@ -8,6 +8,7 @@ from collections.abc import Mapping, MutableMapping
 from hashlib import sha256
 from unittest import mock
 
+import numpy as np
 from hooked_runtime import HookedBinding, Outputs, Sound, Storages
 
 from mutcache.model import DOMAIN
@@ -90,6 +91,19 @@ class DropsUnread(Sound):
         del model.graph.node[:]
         model.graph.node.extend(kept)
         return model
+
+
+class ReusesDeadCaches(Sound):
+    """Takes a cache that no later node reads for a free buffer, and puts the next result of its form there."""
+
+    def on_run(self, binding: HookedBinding, feeds: Storages) -> Outputs:
+        outputs = binding.inner.run(feeds)
+        if binding.node.output[0] not in outputs:
+            cache = binding.cache.reshape(-1).view(np.uint8)
+            for output in outputs.values():
+                if output.shape == binding.cache.shape and output.nbytes == cache.nbytes:
+                    cache[:] = np.frombuffer(output.read(0, output.nbytes), np.uint8)
+        return outputs
 
 
 class WritesFirst(Sound):

@@ -249,6 +249,12 @@ FAULTS: Final = (
     Fault(models.TakesWhatFits, Req.MC_SHAPE_006, ("shape-006/values-batch-at-run",), SUCCEEDED),
     Fault(models.DropsUnread, Req.MC_PLAN_004, ("plan-004/unread",), "written by the run"),
     Fault(models.RunsTwice, Req.MC_PLAN_004, ("plan-004/once",), "written by the run", UNTOUCHED[:2]),
+    Fault(
+        models.ReusesDeadCaches,
+        Req.MC_PLAN_007,
+        ("plan-007/after-last-reader",),
+        "storage",
+    ),
     Fault(models.WritesFirst, Req.MC_PLAN_005, ("plan-005/elementwise", "plan-006/slice"), "of output", UNTOUCHED[:2]),
     Fault(models.ReturnsViews, Req.MC_PLAN_006, ("plan-006/slice",), "of output"),
     Fault(models.RejectsEverything, Req.MC_ALIAS_011, ("alias-011/read-after", "alias-011/read-before"), "twin", ()),

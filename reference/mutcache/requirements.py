@@ -823,7 +823,7 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.RUNTIME,
         phases=(Phase.RUN,),
         profile=Profile.DENSE,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "Reuse of buffers that a runtime does on its own account MUST NOT involve the storage of an alias class: "
             "neither as the buffer that is reused, nor by giving a name of the class another storage."

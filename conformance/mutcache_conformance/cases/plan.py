@@ -22,6 +22,7 @@ def cases(nonce: int) -> Iterator[Case]:
     yield from _reads_before_writes(nonce)
     yield from _views(nonce)
     yield from _views_as_values(nonce)
+    yield from _reuse(nonce)
 
 
 def _root(nonce: int) -> Iterator[Case]:
@@ -188,3 +189,17 @@ def _views_as_values(nonce: int) -> Iterator[Case]:
     graph.slice("cache_a", 0, 4, "rows_a").slice("cache_b", 2, 6, "rows_b")
     graph.update("cache_a", "rows_b", "position", "updated_a").update("cache_b", "rows_a", "position", "updated_b")
     yield graph.case("plan-006/swap", requirement, "Two caches exchange rows.", [0], [3])
+
+
+def _reuse(nonce: int) -> Iterator[Case]:
+    requirement = (Req.MC_PLAN_007, Req.MC_PLAN_002)
+    graph = one_cache(nonce, "dead cache").unread_update(*OPERANDS).node("Add", ["updated", "updated"], "twice")
+    graph.node("Neg", ["twice"], "minus").node("Abs", ["minus"], "size").output("size", 2)
+    title = "After the last reader of the cache come more results of its type and shape."
+    yield graph.case("plan-007/after-last-reader", requirement, title, [1], [4])
+
+    requirement = (Req.MC_PLAN_007, Req.MC_PLAN_001)
+    graph = one_cache(nonce, "dead temporary").node("Neg", ["cache"], "minus").node("Abs", ["minus"], "size")
+    graph.node("ReduceMax", ["size"], "before", keepdims=0).output("before", 0).update(*OPERANDS)
+    title = "Temporaries of the cache's type and shape are free when the update comes, whose output is the cache."
+    yield graph.case("plan-007/free-before-update", requirement, title, [2], [5])
