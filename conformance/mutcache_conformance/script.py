@@ -259,9 +259,15 @@ class ScriptRun:
                 self._run_number = self._flights[step.run].number
                 return self._child.wait(self._run_number, timeout=self._timeout())
             case Release():
-                return self._call("release", binding=_known(self._bindings, step.binding).name)
+                binding = _known(self._bindings, step.binding)
+                answer = self._call("release", binding=binding.name)
+                binding.is_bound = not answer.succeeded
+                return answer
             case Unload():
-                return self._call("unload", session=_known(self._sessions, step.session).name)
+                session = _known(self._sessions, step.session)
+                answer = self._call("unload", session=session.name)
+                session.is_loaded = not answer.succeeded
+                return answer
 
     def _call(self, operation: str, places: Iterable[Placement] = (), **fields: object) -> Answer:
         return self._child.call(operation, timeout=self._timeout(), files=files_of(places), **fields)
@@ -305,6 +311,7 @@ class ScriptRun:
             mutable=forms_of(mutable),
             outputs=forms_of(outputs),
         )
+        binding.is_bound = answer.succeeded
         if answer.succeeded:
             binding.addresses = {value: int(address) for value, address in answer.body["addresses"].items()}
             self.observer.bases |= check_mapping({**mutable, **outputs}, binding.addresses)
@@ -435,10 +442,6 @@ class ScriptRun:
             expected, is_readable = self._expected(run, record), not self._is_overtaken(run)
             self.observer.check_run(record, expected, self._view(run, answer), when, is_readable=is_readable)
             return
-        if isinstance(step, Release):
-            _known(self._bindings, step.binding).is_bound = False
-        elif isinstance(step, Unload):
-            _known(self._sessions, step.session).is_loaded = False
         self.observer.check_untouched(record, when)
 
     def _judge_crash(self, step: Request, gone: ChildGone) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from fault_table import cases_of, runner
 from faulty_threads import Alone, RefusesSecondRun, RunsOneByOne
 from hooked_runtime import Sound
@@ -61,3 +63,10 @@ def test_what_never_overlapped_is_tried_again_and_shows_nothing(tmp_path: Path) 
     assert (twin.status, twin.cause, twin.attempts) == (Status.UNSUPPORTED, NO_OVERLAP, 5)
     assert bind.status is Status.UNSUPPORTED
     assert (after.status, after.log) == (Status.PASS, second.log)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.twin])
+def test_what_is_refused_too_late_to_overlap_shows_nothing_either(name: str, tmp_path: Path) -> None:
+    with runner(RunsOneByOne, tmp_path) as one_by_one:
+        late = one_by_one.run(replace(CASES[name], twin=""))
+    assert (late.status, late.cause) in {(Status.UNSUPPORTED, NO_OVERLAP), (Status.PASS, "")}, late.reason
