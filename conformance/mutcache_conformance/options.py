@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 #: Exit status for wrong usage, and for a runtime that cannot be started.
 USAGE: Final = 2
+START_TIMEOUT: Final = 120.0
 STEP_TIMEOUT: Final = 30.0
 CASE_TIMEOUT: Final = 120.0
 
@@ -24,6 +26,7 @@ class Options:
     is_explicit: bool
     nonce: int
     folder: Path
+    start_timeout: float
     step_timeout: float
     case_timeout: float
     adapter_options: Mapping[str, str]
@@ -45,6 +48,12 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption("--nonce", metavar="N", default="0", help="draw names, values and positions from N (default: 0)")
     group.addoption("--profile", metavar="P", action="append", default=[], help="claim this profile only (repeatable)")
     group.addoption("--shard", metavar="K/N", default="1/1", help="run the K-th of N parts; gives no verdict")
+    group.addoption(
+        "--start-timeout",
+        metavar="S",
+        default=str(START_TIMEOUT),
+        help=f"seconds for a child to import its runtime and describe itself (default: {START_TIMEOUT:g})",
+    )
     group.addoption(
         "--step-timeout", metavar="S", default=str(STEP_TIMEOUT), help=f"seconds per step (default: {STEP_TIMEOUT:g})"
     )
@@ -69,13 +78,17 @@ def read_options(config: pytest.Config) -> Options:
             command_of(runtime)
         except UnknownRuntime as error:
             refuse(str(error))
-    if not re.fullmatch(r"\d{1,18}", option.nonce):
+    if not re.fullmatch(r"[0-9]{1,18}", option.nonce):
         refuse(f"--nonce {option.nonce!r} is not a number from 0 on")
-    shard = re.fullmatch(r"([1-9]\d{0,5})/([1-9]\d{0,5})", option.shard)
+    shard = re.fullmatch(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})", option.shard)
     if shard is None or int(shard[1]) > int(shard[2]):
         refuse(f"--shard {option.shard!r} is not K/N with K from 1 to N")
-    for name, value in (("--step-timeout", option.step_timeout), ("--case-timeout", option.case_timeout)):
-        if not re.fullmatch(r"\d{1,6}(\.\d+)?", value) or not float(value):
+    for name, value in (
+        ("--start-timeout", option.start_timeout),
+        ("--step-timeout", option.step_timeout),
+        ("--case-timeout", option.case_timeout),
+    ):
+        if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", value) or not float(value):
             refuse(f"{name} {value!r} is not a number of seconds")
     pairs = [pair.partition("=") for pair in option.runtime_option]
     if not all(key and equals for key, equals, _ in pairs):
@@ -94,6 +107,7 @@ def read_options(config: pytest.Config) -> Options:
         is_explicit=runtime is not None,
         nonce=int(option.nonce),
         folder=config.invocation_params.dir / folder,
+        start_timeout=float(option.start_timeout),
         step_timeout=float(option.step_timeout),
         case_timeout=float(option.case_timeout),
         adapter_options={key: value for key, _, value in pairs},
@@ -101,6 +115,16 @@ def read_options(config: pytest.Config) -> Options:
         shard=(int(shard[1]), int(shard[2])),
         selection=selection,
     )
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make the folder of the report, before anything is run whose result could not be kept."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        refuse(f"the report cannot be written to {str(folder)!r}: {error.strerror or error}")
 
 
 def refuse(message: str) -> NoReturn:

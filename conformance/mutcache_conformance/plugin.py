@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from mutcache_conformance.options import add_options, read_options
+from mutcache_conformance.options import add_options, prepare_folder, read_options
 from mutcache_conformance.session import ATTACHMENT, FIXTURE, MARKER, RESULT_KEY, SUITE, SUITE_KEY, Suite
 
 if TYPE_CHECKING:
@@ -33,7 +33,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{MARKER}: a case of the conformance suite")
     suite = config.stash[SUITE_KEY] = Suite(config, read_options(config))
     config.pluginmanager.register(suite, "mutcache-conformance-suite")
-    if _is_about_conformance(config) and not suite.is_worker and not getattr(config.option, "xmlpath", None):
+    if not _is_about_conformance(config) or suite.is_worker:
+        return
+    prepare_folder(suite.options.folder)
+    if not getattr(config.option, "xmlpath", None):
         config.option.xmlpath = str(suite.options.folder / "junit.xml")
 
 

@@ -28,8 +28,6 @@ RESTARTS: Final = 100
 HANGS: Final = 20
 #: How often a case is tried that needs things to overlap in time, which nothing but time can bring about.
 _TRIES: Final = 5
-#: Seconds for a new child to import its runtime and describe itself.
-START_TIMEOUT: Final = 120.0
 
 #: Causes of results that the case itself has no part in.
 TWIN: Final = "the valid twin did not pass"
@@ -47,6 +45,7 @@ class Configuration:
     Attributes:
         command: the command line that starts a child.
         options: what the adapter is told in ``describe``.
+        start_timeout: seconds for a new child to import its runtime and describe itself.
         step_timeout: seconds for each answer of the child.
         case_timeout: seconds for all answers of a case.
         folder: the report folder; logs and failing cases go there.
@@ -58,6 +57,7 @@ class Configuration:
     command: Sequence[str]
     folder: Path
     options: Mapping[str, str] = field(default_factory=dict)
+    start_timeout: float = 120.0
     step_timeout: float = 30.0
     case_timeout: float = 120.0
     worker: str = "main"
@@ -192,7 +192,7 @@ class Runner:
         log = self._configuration.folder / "logs" / f"{self._configuration.worker}-{self._children}"
         try:
             self._child = Child(self._configuration.command, log=log)
-            about = self._child.describe(self._configuration.options, timeout=START_TIMEOUT)
+            about = self._child.describe(self._configuration.options, timeout=self._configuration.start_timeout)
         except (ChildGone, ChildTimeout, ProtocolError) as error:
             self._discard_child()
             self._unavailable = RuntimeUnavailable(str(error))

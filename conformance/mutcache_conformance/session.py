@@ -88,6 +88,7 @@ class Suite:
                 command=command_of(self.options.runtime),
                 folder=self.options.folder,
                 options=self.options.adapter_options,
+                start_timeout=self.options.start_timeout,
                 step_timeout=self.options.step_timeout,
                 case_timeout=self.options.case_timeout,
                 worker=os.environ.get("PYTEST_XDIST_WORKER", "main"),

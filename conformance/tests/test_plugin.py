@@ -178,6 +178,9 @@ def test_options_reach_the_runtime_the_report_and_the_command(suite: pytest.Pyte
         (["--runtime=toy_runtime:Toy", "--step-timeout=0"], "--step-timeout '0' is not a number of seconds"),
         (["--runtime=toy_runtime:Toy", "--case-timeout=x"], "--case-timeout 'x' is not a number of seconds"),
         (["--runtime=toy_runtime:Toy", "--runtime-option=x"], "--runtime-option 'x' is not KEY=VALUE"),
+        (["--runtime=toy_runtime:Toy", "--report=/dev/null/report"], "the report cannot be written to"),
+        (["--runtime=toy_runtime:Toy", "--report=test_toy.py"], "the report cannot be written to"),
+        (["--runtime=cmd:sleep 60", "--start-timeout=0.5"], "'cmd:sleep 60' is unavailable"),
         (["--runtime=toy_runtime:Toy", "--profile=flow"], "--profile 'flow' is not known; there are cases for dense"),
     ],
 )

@@ -64,7 +64,7 @@ def diagnose(model: Checkable, *, base: bool = True, explain: bool = False) -> l
 def _read(model: Checkable) -> Model:
     if isinstance(model, Model):
         return model
-    if isinstance(model, ModelProto):
+    if not isinstance(model, str | os.PathLike):
         return decode(model)
     decoded = decode(load(model, external_data=False))
     resolve_external_data(decoded, Path(model).parent)

@@ -59,8 +59,14 @@ def decode(proto: ModelProto) -> Model:
     """The in-memory model. What is wrong with a model, the rules say; what cannot be read is found when asked for.
 
     Raises:
-        DecodeError: a name is not UTF-8, or the model nests deeper than protobuf reads (it was built in memory).
+        DecodeError: it is no model of this package, a name is not UTF-8, or the model nests deeper than protobuf reads
+            (it was built in memory).
     """
+    if not isinstance(proto, ModelProto):  # another package's ModelProto is a likely mistake
+        raise DecodeError(
+            f"expected a mutcache ModelProto, got {type(proto).__module__}.{type(proto).__qualname__}",
+            hint="load it with mutcache.load, or convert a model of the onnx package with mutcache.from_onnx",
+        )
     return Model(
         proto=proto,
         ir_version=proto.ir_version,

@@ -11,7 +11,7 @@ import numpy as np
 
 from mutcache.check import check_model
 from mutcache.decode import decode
-from mutcache.errors import BindError, DecodeError, RunError
+from mutcache.errors import BindError, RunError
 from mutcache.feeds import Feeds, Input, arrays_in
 from mutcache.instance import Lent, instantiate, locate
 from mutcache.model import Model, TensorType, Value
@@ -61,11 +61,6 @@ class Session:
         initializers: Mapping[str, Array] | None = None,
         schedule: str = NODE_ORDER,
     ) -> None:
-        if not isinstance(model, (ModelProto, Model)):
-            raise DecodeError(
-                f"expected a mutcache ModelProto, got {type(model).__module__}.{type(model).__qualname__}",
-                hint="load it with mutcache.load, or convert a model of the onnx package with mutcache.from_onnx",
-            )
         model = model if isinstance(model, Model) else decode(model)
         check_model(model)
         self.plan = plan(model, schedule=schedule)

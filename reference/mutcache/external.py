@@ -54,10 +54,11 @@ def _verify(tensor: TensorProto, folder: Path) -> None:
         file = (folder / entry.location).resolve()
         if not entry.location or not file.is_relative_to(folder.resolve()):
             raise ValueError(f"location {entry.location!r} is no file below the model's folder")
-        if min(offset, length) < 0 or offset + length > file.stat().st_size:
-            raise ValueError(
-                f"{entry.location!r} has {file.stat().st_size} bytes, offset {offset} + length {length} is needed"
-            )
+        size = file.stat().st_size
+        if not file.is_file():
+            raise ValueError(f"location {entry.location!r} is no regular file")
+        if min(offset, length) < 0 or offset + length > size:
+            raise ValueError(f"{entry.location!r} has {size} bytes, offset {offset} + length {length} is needed")
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise DecodeError(
             f"external data of tensor {tensor.name!r} cannot be read: {error}",

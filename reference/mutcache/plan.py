@@ -148,9 +148,11 @@ def plan(
         check_model(model)
     for value in model.graph.inputs:
         if value.is_mutable and not isinstance(value.type, TensorType):
+            is_untyped = value.type is None
             raise PlanError(
-                f"mutable input {value.name!r} is no dense tensor, and this version executes no other caches",
-                hint="use dense caches",
+                f"mutable input {value.name!r} "
+                + ("has no type" if is_untyped else "is no dense tensor, and this version executes no other caches"),
+                hint="declare its element type and shape" if is_untyped else "use dense caches",
                 value=value.name,
             )
     planner = _Planner(model, alias_classes(model), schedule)

@@ -293,3 +293,21 @@ def scramble(made: ModelProto, draw: random.Random) -> None:
             function.input.append(draw.choice(NAMES))
             function.node.append(NodeProto.FromString(one.SerializeToString()))
             function.value_info.add(name=draw.choice(NAMES), alias_of=draw.choice(NAMES))
+
+
+@pytest.mark.parametrize("value", [None, 7, onnx.ModelProto()], ids=["none", "number", "stock"])
+def test_what_is_no_model_is_a_decode_error(value: object) -> None:
+    with pytest.raises(DecodeError, match=r"expected a mutcache ModelProto, got .* \(hint: .*from_onnx"):
+        check_model(value)  # type: ignore[arg-type]  # what a caller may do
+
+
+def test_external_data_in_a_folder_is_no_file(tmp_path: Path) -> None:
+    proto = ModelProto(ir_version=10)
+    proto.opset_import.add(version=20)
+    proto.graph.name = "external"
+    weight = proto.graph.initializer.add(name="weight", data_type=1, data_location=1, dims=[4])
+    weight.external_data.add(key="location", value="folder")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    with pytest.raises(DecodeError, match="no regular file"):
+        check_model(tmp_path / "model.onnx")

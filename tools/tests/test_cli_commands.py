@@ -308,6 +308,8 @@ def test_greedy_refuses_what_does_not_fit(mutcache: Command, decoder: Path, vali
     assert mutcache("greedy", out, "--prompt", 4096).code == 1
     assert mutcache("greedy", out, "--prompt", 1, "--position-name", "pos").code == 2
     assert mutcache("greedy", valid, "--prompt", 1).code == 2  # no decoder at all
+    assert mutcache("greedy", out, "--prompt", 1 << 70).code == 2
+    assert mutcache("greedy", out, "--prompt", -1).code == 2
 
 
 # run

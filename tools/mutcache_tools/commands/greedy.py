@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a decoder, converted or as it was exported")
     parser.add_argument(
-        "--prompt", type=int, nargs="+", required=True, metavar="TOKEN", help="numbers of the first tokens"
+        "--prompt", type=_token, nargs="+", required=True, metavar="TOKEN", help="numbers of the first tokens"
     )
     parser.add_argument("--tokens", type=_count, default=12, metavar="N", help="tokens to generate (default: 12)")
     parser.add_argument(
@@ -34,6 +34,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=N",
         help="size of a symbol in a cache's shape",
     )
+
+
+def _token(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < 1 << 63:
+        raise argparse.ArgumentTypeError(f"a token is a number from 0 to 2**63 - 1, got {text}")
+    return number
 
 
 def _count(text: str) -> int:
