@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mutcache.alias import alias_classes
 from mutcache.decode import decode
-from mutcache.diagnostics import Diagnostic, Severity
+from mutcache.diagnostics import Diagnostic, Location, Severity
 from mutcache.errors import CheckError
 from mutcache.external import resolve_external_data
-from mutcache.model import Model
+from mutcache.model import DOMAIN, DOMAIN_VERSION, OPERATORS, Model
 from mutcache.proto import load
 from mutcache.proto.onnx_ml import ModelProto
 from mutcache.rules import RULES, Context
@@ -56,6 +57,7 @@ def diagnose(model: Checkable, *, base: bool = True, explain: bool = False) -> l
     findings: list[Diagnostic] = []
     for rule in RULES.values():
         findings.extend(rule(context))
+    findings.extend(_unknown_operators(context))
     if base:
         findings.extend(_base_findings(context, findings))
     return findings
@@ -69,6 +71,22 @@ def _read(model: Checkable) -> Model:
     decoded = decode(load(model, external_data=False))
     resolve_external_data(decoded, Path(model).parent)
     return decoded
+
+
+def _unknown_operators(context: Context) -> Iterator[Diagnostic]:
+    """Nodes of this domain that it has no operator for: stock onnx takes what it has no schema for as it is."""
+    for graph in context.graphs:
+        for index, proto in enumerate(graph.proto.node):
+            if proto.domain != DOMAIN or proto.op_type in OPERATORS:
+                continue
+            if (proto.domain, proto.op_type, proto.overload) not in context.model.functions:
+                near = difflib.get_close_matches(proto.op_type, OPERATORS, 1)
+                yield Diagnostic(
+                    None,
+                    f"{DOMAIN} version {DOMAIN_VERSION} has no operator {proto.op_type!r}",
+                    Location(graph.path, graph.nodes[index].label),
+                    hint=f"did you mean {near[0]}?" if near else f"it has {', '.join(OPERATORS)}",
+                )
 
 
 def _base_findings(context: Context, findings: Sequence[Diagnostic]) -> Iterator[Diagnostic]:

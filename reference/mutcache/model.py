@@ -26,6 +26,8 @@ DOMAIN_VERSION = 1
 
 #: Operators of ``DOMAIN`` that update their first input in place and return it as their first output.
 UPDATES = ("CacheUpdate", "PagedCacheUpdate")
+#: All operators of ``DOMAIN`` in version ``DOMAIN_VERSION``.
+OPERATORS = (*UPDATES, "PagedCacheGather")
 #: The two spellings of the standard operator domain.
 STANDARD_DOMAINS = ("", "ai.onnx")
 

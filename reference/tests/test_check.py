@@ -311,3 +311,29 @@ def test_external_data_in_a_folder_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
     with pytest.raises(DecodeError, match="no regular file"):
         check_model(tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize(
+    ("op_type", "hint"), [("CacheUpdat", "did you mean CacheUpdate?"), ("Nope", "it has CacheUpdate, ")]
+)
+def test_an_operator_that_this_domain_does_not_have_is_found(op_type: str, hint: str) -> None:
+    values = [tensor("values", FLOAT, (1, 2)), tensor("position", INT64, ())]
+    made = model(
+        [tensor("cache", FLOAT, (4, 2), mutable=True), *values],
+        [update("cache", "values", "position", "updated")],
+        [tensor("updated", FLOAT, (4, 2), alias_of="cache")],
+    )
+    assert diagnose(made) == []
+    made.graph.node[0].op_type = op_type
+    found = [finding for finding in diagnose(made) if "has no operator" in finding.message]
+    assert [(finding.requirement, finding.is_error) for finding in found] == [(None, True)]
+    assert found[0].hint.startswith(hint)
+
+
+def test_a_mutable_input_says_its_type() -> None:
+    made = model([tensor("cache", FLOAT, (4,), mutable=True)], [], [])
+    assert not [finding for finding in diagnose(made) if finding.requirement is Req.MC_ACCESS_003]
+    made.graph.input[0].ClearField("type")
+    assert [finding.message for finding in diagnose(made) if finding.requirement is Req.MC_ACCESS_003] == [
+        "READ_WRITE input 'cache' is without a type"
+    ]

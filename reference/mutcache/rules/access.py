@@ -137,6 +137,8 @@ def mc_access_003_type(context: Context) -> Iterator[Diagnostic]:
     """A READ_WRITE input is a tensor, not of strings, or a sequence or map of quantized tensors."""
     for graph, value in _mutable_inputs(context):
         wrong = _unfit(value.type)
+        if value.type is None and graph is context.graph:
+            wrong = "without a type"
         if wrong:
             yield finding(
                 Req.MC_ACCESS_003,
@@ -149,7 +151,7 @@ def mc_access_003_type(context: Context) -> Iterator[Diagnostic]:
 
 
 def _unfit(value_type: ValueType | None) -> str:
-    """What makes the type unfit for a cache, or ""; an absent type is the base check's finding."""
+    """What makes the type unfit for a cache, or ""; a formal input need not say its type."""
     match value_type:
         case TensorType(elem_type=TensorProto.STRING):
             return "a tensor of strings, which have no fixed width"
