@@ -146,6 +146,8 @@ def test_a_run_that_is_interrupted_reports_only_what_it_knows(tmp_path: Path, nu
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        # A job in the background of a shell inherits that SIGINT is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as harness:
         deadline = time.monotonic() + 30
         while not any("asleep" in log.read_text() for log in logs.glob("*")) and time.monotonic() < deadline:
