@@ -246,7 +246,7 @@ class CallsBack(Sequence[Array]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[Array]: ...
     def __getitem__(self, index: int | slice) -> Array | Sequence[Array]:
-        raise NotImplementedError
+        raise AssertionError(f"nothing asks for item {index}")
 
     def __iter__(self) -> Iterator[Array]:
         if self.call == "run":
