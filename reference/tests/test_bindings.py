@@ -10,40 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seed_example import refusal, seed_arrays, seed_model
 
-from mutcache.errors import BindError, MutcacheError, RunError
+from mutcache.errors import BindError, RunError
 from mutcache.executor import Session
-from mutcache.model import Dim
 from mutcache.proto.onnx_ml import ModelProto, TensorProto
 from mutcache.requirements import Req
 from mutcache.storage import LEASES, Array, Use
 from mutcache_conformance.cases.builder import initializer, model, node, tensor, update
 
 FLOAT, FLOAT16, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
-
-
-def seed_model() -> ModelProto:
-    """The specification's own example."""
-    dims: list[Dim] = [2, "batch", "heads", "max_length", "head_size"]
-    return model(
-        [
-            tensor("cache", FLOAT16, dims, mutable=True),
-            tensor("values", FLOAT16, [2, "batch", "heads", "new_length", "head_size"]),
-            tensor("position", INT64, []),
-        ],
-        [update("cache", "values", "position", "updated_cache")],
-        [tensor("updated_cache", FLOAT16, dims, alias_of="cache")],
-    )
-
-
-def seed_arrays(length: int = 3, capacity: int = 8) -> tuple[Array, Array]:
-    rng = np.random.default_rng(7)
-    cache = rng.standard_normal((2, 1, 2, capacity, 4)).astype(np.float16)
-    return cache, rng.standard_normal((2, 1, 2, length, 4)).astype(np.float16)
-
-
-def refusal(error: pytest.ExceptionInfo[MutcacheError]) -> Req | None:
-    return error.value.requirement
 
 
 def test_symbols_of_several_caches_agree() -> None:

@@ -8,10 +8,10 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from seed_example import refusal, seed_arrays, seed_model
 
 from mutcache.errors import CheckError, MutcacheError, PlanError, RunError
 from mutcache.executor import Session
-from mutcache.model import Dim
 from mutcache.proto import serialize
 from mutcache.proto.onnx_ml import ModelProto, TensorProto
 from mutcache.requirements import Req
@@ -20,30 +20,6 @@ from mutcache_conformance.cases.builder import aliased, initializer, model, node
 from mutcache_conformance.oracle import run_model
 
 FLOAT, FLOAT16, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
-
-
-def seed_model() -> ModelProto:
-    """The specification's own example."""
-    dims: list[Dim] = [2, "batch", "heads", "max_length", "head_size"]
-    return model(
-        [
-            tensor("cache", FLOAT16, dims, mutable=True),
-            tensor("values", FLOAT16, [2, "batch", "heads", "new_length", "head_size"]),
-            tensor("position", INT64, []),
-        ],
-        [update("cache", "values", "position", "updated_cache")],
-        [tensor("updated_cache", FLOAT16, dims, alias_of="cache")],
-    )
-
-
-def seed_arrays(length: int = 3, capacity: int = 8) -> tuple[Array, Array]:
-    rng = np.random.default_rng(7)
-    cache = rng.standard_normal((2, 1, 2, capacity, 4)).astype(np.float16)
-    return cache, rng.standard_normal((2, 1, 2, length, 4)).astype(np.float16)
-
-
-def refusal(error: pytest.ExceptionInfo[MutcacheError]) -> Req | None:
-    return error.value.requirement
 
 
 def test_the_example_of_the_specification() -> None:
