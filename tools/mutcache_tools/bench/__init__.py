@@ -21,6 +21,7 @@ class Unit(enum.StrEnum):
 
     SECONDS = "s"
     BYTES = "bytes"
+    TIMES = "times"  # as many times as much, a growth
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,13 +43,16 @@ def measure() -> Iterator[Row]:
         Goal(2.0),
         "the base check by onnx.checker is included",
     )
+    # Time grows faster than work here: the small model fits the caches of the processor and the large one does not.
+    # The C++ checker pays the same, so its growth is what ours is held against; that our own work is linear in what
+    # is executed, a test shows (test_check_grows_linearly).
     yield Row(
-        f"check_model, {nodes / small_nodes:.1f}x the nodes",
-        Unit.SECONDS,
-        ours,
-        Peer(f"check_model, {small_nodes:,} nodes", ours_small),
-        Goal(11.0),
-        f"onnx.checker takes {theirs / theirs_small:.1f}x the time",
+        f"growth of check_model with {nodes / small_nodes:.1f} times the nodes",
+        Unit.TIMES,
+        ours / ours_small,
+        Peer("growth of onnx.checker, full check, stripped", theirs / theirs_small),
+        Goal(1.1),
+        "linear in work; time also grows with what the processor's caches no longer hold",
     )
 
 

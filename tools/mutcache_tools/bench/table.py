@@ -86,6 +86,8 @@ def show(figure: float | None, unit: Unit) -> str:
     """A figure to three digits, with the unit that suits its size."""
     if figure is None:
         return "-"
+    if unit is Unit.TIMES:
+        return f"{figure:.1f} x"
     step, names = (1000.0, ("ns", "us", "ms", "s")) if unit is Unit.SECONDS else (1024.0, ("B", "KiB", "MiB", "GiB"))
     value = figure * 1e9 if unit is Unit.SECONDS else figure
     names_left = list(names)
