@@ -27,12 +27,13 @@ def directive(identifier: str, text: str = "", **options: str) -> str:
 
 
 class Specification:
-    """A checkout with nothing but a small specification: an introduction, and one requirement an area."""
+    """A checkout with nothing but a small specification: one requirement an area, and the chapters that have none."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         (root / "spec").mkdir()
-        self.write("00-introduction.rst", "")
+        for chapter in (chapter for chapter, area in requirements.CHAPTERS.items() if not area):
+            self.write(chapter, "")
         for number, area in enumerate(AREAS, start=1):
             self.write(f"{number:02d}-{area}.rst", directive(f"MC-{area.upper()}-001"))
 
@@ -65,12 +66,12 @@ def load_module(path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_a_directive_is_read_whole(specification: Specification) -> None:
-    text = "A value MUST\n   be ``one``,\n\n   and   only one."
+    text = "A value SHOULD\n   be ``one``,\n\n   and   only one."
     specification.write_alias(
         directive("MC-ALIAS-001", text, level="SHOULD", phases="bind, run", subject="runtime", status="planned")
     )
     entry = specification.entry("MC-ALIAS-001")
-    assert entry.sentence == "A value MUST be ``one``, and only one."
+    assert entry.sentence == "A value SHOULD be ``one``, and only one."
     assert (entry.level, entry.subject, entry.phases) == ("SHOULD", "runtime", ("bind", "run"))
     assert (entry.profile, entry.status, entry.chapter, entry.line) == ("dense", "planned", "02-alias.rst", 4)
 
@@ -113,7 +114,7 @@ def test_the_module_and_the_lock_say_what_the_chapters_say(
         ({"text": "MC-ALIAS-001 MUST  hold."}, False),  # white space
         ({"status": "planned"}, False),
         ({"text": "MC-ALIAS-001 MUST hold!"}, True),
-        ({"level": "SHOULD"}, True),
+        ({"level": "SHOULD", "text": "MC-ALIAS-001 SHOULD hold."}, True),
         ({"subject": "tool"}, True),
         ({"phases": "check, run"}, True),
         ({"profile": "paged"}, True),
@@ -168,10 +169,15 @@ def test_the_module_reproduces_any_sentence(words: list[str]) -> None:
         ),
         (directive("MC-ALIAS-001", "* one\n   * two"), "4: MC-ALIAS-001: the normative text must be plain paragraphs"),
         (directive("MC-ALIAS-001", ".. note:: x"), "4: MC-ALIAS-001: the normative text must be plain paragraphs"),
+        (directive("MC-ALIAS-001", "It is so."), "4: MC-ALIAS-001 obliges nobody"),
+        (directive("MC-ALIAS-001", "It ``MUST`` be so."), "4: MC-ALIAS-001 obliges nobody"),
+        (directive("MC-ALIAS-001", "It SHOULD be so."), "4: MC-ALIAS-001 is of level MUST, and its text says SHOULD"),
+        (directive("MC-ALIAS-001") + "It MAY be so.\n", "13: MAY stands outside a requirement"),
+        (directive("MC-ALIAS-001") + ".. note::\n\n   It **MUST** be.\n", "15: MUST stands outside a requirement"),
         (directive("MC-ALIAS-001", color="red"), '4: Error in "req" directive: unknown option: "color".'),
         (".. req::\n   :level: MUST\n\n   x\n", '4: Error in "req" directive: 1 argument(s) required, 0 supplied.'),
-        (directive("MC-ALIAS-001") + ":nope:`x`\n", '13: No role entry for "nope"'),
-        (directive("MC-ALIAS-001") + ".. nope::\n", '13: No directive entry for "nope"'),
+        (directive("MC-ALIAS-001") + ":nope:`x`\n", '13: Unknown interpreted text role "nope"'),
+        (directive("MC-ALIAS-001") + ".. nope::\n", '13: Unknown directive type "nope"'),
         (directive("MC-ALIAS-001") + "see nowhere_\n", '13: Unknown target name: "nowhere".'),
     ],
 )
@@ -184,16 +190,21 @@ def test_a_malformed_chapter_is_refused_where_it_is_wrong(
     assert any(line.startswith(f"spec/02-alias.rst:{problem}") for line in str(caught.value).splitlines()), caught.value
 
 
+def test_a_chapter_may_speak_of_the_key_words(specification: Specification) -> None:
+    specification.write("00-introduction.rst", "``MUST`` obliges, and ``MUST_ALIAS`` is a kind, as MUST_ALIAS is.\n")
+    assert requirements.read_specification(specification.root)
+
+
 def test_all_problems_are_reported_at_once(specification: Specification) -> None:
     specification.write_alias(directive("MC-ALIAS-001", level="may", subject="user"))
     specification.write("08-dense.rst", directive("MC-DENSE-1"))
-    specification.write("12-more.rst", "")
+    specification.write("99-more.rst", "")
     (specification.root / "spec/11-mem.rst").unlink()
     with pytest.raises(SourceError) as caught:
         requirements.read_specification(specification.root)
     lines = str(caught.value).splitlines()
-    assert len(lines) == 5
-    assert any(line.startswith("spec/12-more.rst:1: no chapter has this name") for line in lines)
+    assert len(lines) == 6, lines
+    assert any(line.startswith("spec/99-more.rst:1: no chapter has this name") for line in lines)
     assert "spec/11-mem.rst:1: the chapter is missing" in lines
 
 

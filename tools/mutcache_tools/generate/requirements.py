@@ -29,7 +29,7 @@ from typing import ClassVar
 
 from docutils import nodes
 from docutils.core import publish_doctree
-from docutils.parsers.rst import Directive, directives
+from docutils.parsers.rst import Directive, directives, roles
 
 from mutcache_tools.generate import ROOT, Files, SourceError
 
@@ -39,12 +39,19 @@ MODULE = Path("reference/mutcache/requirements.py")
 
 #: The areas in the order of their chapters: ``spec/01-proto.rst``, ``spec/02-alias.rst`` and so on.
 AREAS = ("PROTO", "ALIAS", "ACCESS", "SHAPE", "FLOW", "PLAN", "BIND", "DENSE", "PAGED", "QUANT", "MEM")
-#: Chapters by file name; the introduction has no area, so no requirements.
+#: Chapters by file name; those with no area have no requirements.
 CHAPTERS: Mapping[str, str] = {
     "00-introduction.rst": "",
     **{f"{number:02d}-{area.lower()}.rst": area for number, area in enumerate(AREAS, start=1)},
+    "12-conformance.rst": "",
+    "13-security.rst": "",
+    "14-compatibility.rst": "",
+    "15-implementations.rst": "",
+    "16-changes.rst": "",
 }
 _ID = re.compile(r"MC-([A-Z]+)-(\d{3})")
+#: The key words of RFC 2119. They oblige, so they stand in requirements and nowhere else.
+_KEY_WORD = re.compile(r"\b(?:MUST|SHALL|SHOULD|REQUIRED|RECOMMENDED|MAY|OPTIONAL)\b")
 
 #: What each option may say: its enum, the enum's docstring, and the members in their order.
 VOCABULARY: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
@@ -126,10 +133,11 @@ class _RequirementDirective(Directive):
 
 
 directives.register_directive("req", _RequirementDirective)
+roles.register_generic_role("doc", nodes.emphasis)  # the site makes a link of it
 
 
-def _parse(text: str, where: str, problems: list[str]) -> list[_RequirementNode]:
-    """The directives of one chapter; what docutils complains about is a problem of the chapter."""
+def _parse(text: str, where: str, problems: list[str]) -> nodes.document:
+    """One chapter; what docutils complains about is a problem of the chapter."""
     settings = {
         "_disable_config": True,
         "halt_level": 5,
@@ -140,10 +148,28 @@ def _parse(text: str, where: str, problems: list[str]) -> list[_RequirementNode]
     }
     document = publish_doctree(text, source_path=where, settings_overrides=settings)
     messages = [*document.findall(nodes.system_message), *document.parse_messages, *document.transform_messages]
-    for message in dict.fromkeys(messages):
+    for message in dict.fromkeys(message for message in messages if message["level"] >= settings["report_level"]):
         problem = message.children[0].astext() if message.children else message.astext()
         problems.append(f"{where}:{message.get('line', 1)}: {' '.join(problem.split())}")
-    return list(document.findall(_RequirementNode))
+    return document
+
+
+def _stray_words(document: nodes.document) -> Iterator[tuple[int, str]]:
+    """Key words outside requirements, with their lines; a literal speaks of the word and does not use it."""
+    for text in document.findall(nodes.Text):
+        word = _KEY_WORD.search(text)
+        around = list(_around(text))
+        if word and not any(
+            isinstance(node, _RequirementNode | nodes.literal | nodes.literal_block | nodes.comment) for node in around
+        ):
+            line = next((node.line for node in around if node.line), 1)
+            yield line, f"{word[0]} stands outside a requirement: give the sentence an ID, or say it in other words"
+
+
+def _around(node: nodes.Node) -> Iterator[nodes.Node]:
+    while node.parent is not None:
+        node = node.parent
+        yield node
 
 
 def _judge(node: _RequirementNode, chapter: str) -> Iterator[str]:
@@ -163,10 +189,16 @@ def _judge(node: _RequirementNode, chapter: str) -> Iterator[str]:
             yield f"{identifier}: :{option}: cannot be {unknown[0]!r}; choose from {', '.join(allowed)}"
         elif list(values) != [value for value in allowed if value in values]:
             yield f"{identifier}: :{option}: {', '.join(values)} must be in the order {', '.join(allowed)}, each once"
+    words = {word.replace("SHALL", "MUST") for word in _KEY_WORD.findall(re.sub("``.*?``", "", node["text"]))}
+    level = "MUST" if "MUST" in words else "SHOULD"
     if not node["text"]:
         yield f"{identifier} has no normative sentence"
     elif any(not isinstance(child, nodes.paragraph) for child in node.children):
         yield f"{identifier}: the normative text must be plain paragraphs; lists and notes stand outside the directive"
+    elif not words & {"MUST", "SHOULD"}:
+        yield f"{identifier} obliges nobody: its text has neither MUST nor SHOULD"
+    elif given.get("level", level) != level:
+        yield f"{identifier} is of level {given['level']}, and its text says {level}"
 
 
 def _phases(given: Mapping[str, str]) -> tuple[str, ...]:
@@ -180,7 +212,9 @@ def _chapter_of(area: str) -> str:
 def _read_chapter(path: Path, problems: list[str]) -> list[Entry]:
     where = (SPEC / path.name).as_posix()
     entries = []
-    for node in _parse(path.read_text(encoding="utf-8"), where, problems):
+    document = _parse(path.read_text(encoding="utf-8"), where, problems)
+    problems += [f"{where}:{line}: {problem}" for line, problem in _stray_words(document)]
+    for node in document.findall(_RequirementNode):
         found = list(_judge(node, path.name))
         problems += [f"{where}:{node.line}: {problem}" for problem in found]
         if not found:
