@@ -1,7 +1,7 @@
 """The pages that are written before the build: one for each requirement, and the matrices over all of them.
 
-They are made from the code and the corpus, so nobody keeps them; they lie in ``docs/requirements``, which is not
-committed.
+They are made from the code and the corpus, so nobody keeps them; they lie in ``docs/requirements`` and
+``docs/reference``, which are not committed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from mutcache.requirements import Req
 from mutcache_tools.requirement_story import Place, requirement_story
+from mutcache_tools.site import command_pages
 from mutcache_tools.site.domain import PAGES
 from mutcache_tools.site.facts import Facts, collect
 from mutcache_tools.site.rst import bullets, heading, link, literal, table
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[3]
+#: Folder of the generated pages about commands and formats, relative to the root of the sources.
+REFERENCE = "reference"
 #: Where the files that pages refer to can be seen.
 _SECTIONS: Mapping[str, str] = {
     "reference": "Reference",
@@ -32,12 +35,19 @@ _SECTIONS: Mapping[str, str] = {
 def write(app: Sphinx) -> None:
     """Write the pages of this build; a file whose content stays keeps its time, so that it is not read again."""
     folder = Path(app.srcdir) / PAGES
-    folder.mkdir(exist_ok=True)
     facts = collect(ROOT)
     made = {f"{requirement.value}.rst": page(requirement, facts) for requirement in Req}
     made["index.rst"] = index()
     made["coverage.rst"] = coverage(facts)
     made["faults.rst"] = faults_page(facts)
+    _write(folder, made)
+    reference = {"command-line.rst": command_pages.command_line(), "schemas.rst": command_pages.schemas(ROOT)}
+    _write(Path(app.srcdir) / REFERENCE, reference)
+
+
+def _write(folder: Path, made: Mapping[str, str]) -> None:
+    """Make ``folder`` hold these pages and no others."""
+    folder.mkdir(exist_ok=True)
     for stale in {path.name for path in folder.glob("*.rst")} - made.keys():
         (folder / stale).unlink()
     for name, text in made.items():
