@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mutcache.requirements import Req
+from mutcache_tools import spec_history
 from mutcache_tools.requirement_story import Place, requirement_story
 from mutcache_tools.site import command_pages
 from mutcache_tools.site.domain import PAGES
@@ -105,6 +106,8 @@ def _page(requirement: Req, facts: Facts) -> Iterator[str]:
             [(literal(fault.runtime), fault.what, " ".join(map(literal, fault.cases))) for fault in faults],
             widths=(20, 40, 40),
         )
+    yield from heading("History", "-")
+    yield from bullets(history(requirement))
     yield from heading("Known runtimes", "-")
     statuses = facts.runtimes.get(requirement, ())
     if statuses:
@@ -118,6 +121,31 @@ def _page(requirement: Req, facts: Facts) -> Iterator[str]:
         )
     else:
         yield from ("", "No runtime has been measured on it yet.")
+
+
+def history(requirement: Req) -> Iterator[str]:
+    """The versions of the specification that changed the requirement, and what is not published yet."""
+    before = None
+    for version in spec_history.versions(ROOT):
+        now = version.texts.get(requirement.value)
+        if now != before:
+            what = "added" if before is None else "retired" if now is None else "reworded"
+            yield f"{what} in version {version.number}, {version.date}" + _reason(requirement, what, version.number)
+        before = now
+    current = spec_history.texts().get(requirement.value)
+    if current != before:
+        what = "added" if before is None else "retired" if current is None else "reworded"
+        yield f"{what} since then, not published yet" + _reason(requirement, what, "")
+
+
+def _reason(requirement: Req, kind: str, version: str) -> str:
+    reasons = (
+        change.why
+        for change in spec_history.changes(ROOT)
+        if (change.requirement, change.kind, change.version) == (requirement, kind, version)
+    )
+    reason = next(reasons, "")
+    return f": {reason}" if reason else ""
 
 
 def _place(place: Place) -> str:
