@@ -9,13 +9,19 @@ author = "the mutcache contributors"
 release = metadata.version("mutcache")
 version = ".".join(release.split(".")[:2])
 root_doc = "index"
+exclude_patterns = ["_build", "README.md", "print.rst"]
 language = "en"
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "mutcache_tools.site"]
-exclude_patterns = ["_build", "README.md"]
 templates_path: list[str] = []
 nitpicky = False
 smartquotes = False
+
+# ``make docs-pdf`` prints the specification alone.
+if "print" in tags:  # type: ignore[name-defined]  # noqa: F821 - Sphinx defines it
+    root_doc = "print"
+    include_patterns = ["print.rst", "spec/**"]
+    exclude_patterns = ["_build"]
 
 # Docstrings are in the Google convention; types come from the annotations.
 autodoc_member_order = "bysource"

@@ -33,16 +33,7 @@ class RequirementDirective(SphinxDirective):
         level = self.options.get("level", "MUST").lower()
         box = nodes.container(classes=["requirement", f"requirement-{level}"], ids=[identifier])
         head = nodes.paragraph(classes=["requirement-head"])
-        page = addnodes.pending_xref(
-            "",
-            nodes.strong("", identifier),
-            refdomain="std",
-            reftype="doc",
-            reftarget=f"/{PAGES}/{identifier}",
-            refexplicit=True,
-            refwarn=True,
-        )
-        head += page
+        head += self._link(identifier)
         for option in OPTIONS:
             if option in self.options:
                 head += nodes.Text(" ")
@@ -53,3 +44,12 @@ class RequirementDirective(SphinxDirective):
         self.set_source_info(box)
         self.state.document.note_explicit_target(box)
         return [box]
+
+    def _link(self, identifier: str) -> nodes.Node:
+        """The ID, which leads to the page of the requirement where the site has one; the printed text has none."""
+        page, label = f"{PAGES}/{identifier}", nodes.strong("", identifier)
+        if page not in self.env.found_docs:
+            return label
+        return addnodes.pending_xref(
+            "", label, refdomain="std", reftype="doc", reftarget=f"/{page}", refexplicit=True, refwarn=True
+        )

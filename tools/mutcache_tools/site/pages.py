@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mutcache.requirements import Req
 from mutcache_tools import spec_history
 from mutcache_tools.requirement_story import Place, requirement_story
-from mutcache_tools.site import command_pages
+from mutcache_tools.site import command_pages, diagrams
 from mutcache_tools.site.domain import PAGES
 from mutcache_tools.site.facts import Facts, collect
 from mutcache_tools.site.rst import bullets, heading, link, literal, table
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[3]
 #: Folder of the generated pages about commands and formats, relative to the root of the sources.
 REFERENCE = "reference"
+#: Folder of the drawings, relative to the root of the sources.
+DIAGRAMS = "diagrams"
 #: Where the files that pages refer to can be seen.
 _SECTIONS: Mapping[str, str] = {
     "reference": "Reference",
@@ -44,12 +46,16 @@ def write(app: Sphinx) -> None:
     _write(folder, made)
     reference = {"command-line.rst": command_pages.command_line(), "schemas.rst": command_pages.schemas(ROOT)}
     _write(Path(app.srcdir) / REFERENCE, reference)
+    _write(
+        Path(app.srcdir) / DIAGRAMS,
+        {"alias-classes.svg": diagrams.alias_diagram(diagrams.example()), "lifetimes.svg": diagrams.lifetimes()},
+    )
 
 
 def _write(folder: Path, made: Mapping[str, str]) -> None:
     """Make ``folder`` hold these pages and no others."""
     folder.mkdir(exist_ok=True)
-    for stale in {path.name for path in folder.glob("*.rst")} - made.keys():
+    for stale in {path.name for path in folder.iterdir()} - made.keys():
         (folder / stale).unlink()
     for name, text in made.items():
         path = folder / name
