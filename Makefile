@@ -3,17 +3,19 @@
 PYTHON ?= python3
 VENV ?= .venv
 RUNTIME ?= reference
+BROWSER ?= chromium
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 CODE := reference conformance cupy_kernels tools
 
-.PHONY: help conformance test lint types generate generated wheel constraints ci clean
+.PHONY: help conformance test lint types generate generated docs docs-pdf wheel constraints ci clean
 
 help:
 	@echo "make conformance   run the suite on RUNTIME=$(RUNTIME), print the score, write conformance-report/"
 	@echo "make test          run all tests"
 	@echo "make lint types    check style, import directions and types"
 	@echo "make generate      rewrite the generated files"
+	@echo "make docs          build the site in docs/_build/html; make docs-pdf the specification as one PDF"
 	@echo "make wheel         build the wheel and try it in an empty environment"
 
 conformance: $(INSTALLED)
@@ -39,7 +41,17 @@ generated: $(INSTALLED)
 wheel: $(INSTALLED)
 	VENV=$(VENV) .ci/try-wheel
 
-ci: lint types generated test conformance wheel
+docs: $(INSTALLED)
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+
+# One file to print: a page of HTML with a print stylesheet, and a PDF of it by the browser in $(BROWSER).
+docs-pdf: $(INSTALLED)
+	$(BIN)/sphinx-build -W --keep-going -q -b singlehtml -t print docs docs/_build/single
+	@command -v $(BROWSER) >/dev/null || { echo "a PDF needs a browser: make docs-pdf BROWSER=chromium"; exit 2; }
+	$(BROWSER) --headless --no-sandbox --disable-gpu --no-pdf-header-footer \
+		--print-to-pdf=$(CURDIR)/docs/_build/mutcache.pdf file://$(CURDIR)/docs/_build/single/print.html
+
+ci: lint types generated docs test conformance wheel
 
 # Pins of everything that the extras pull in, for runs that can be repeated.
 constraints: $(INSTALLED)
@@ -51,7 +63,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 		{ echo "mutcache needs Python 3.11 or newer; name one with make PYTHON=python3.12 ..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[conformance,dev]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[conformance,dev,docs]'
 	@touch $@
 
 clean:

@@ -23,11 +23,12 @@ class SourceError(ValueError):
 
 def generators() -> dict[str, Generator]:
     """The generators by name, in the order in which they depend on one another."""
-    from mutcache_tools.generate import faults, mustpass, proto, protocol_doc, requirements
+    from mutcache_tools.generate import faults, mustpass, proto, protocol_doc, requirements, wire
 
     return {
         "requirements": requirements.generate,
         "proto": proto.generate,
+        "wire": wire.generate,
         "mustpass": mustpass.generate,
         "faults": faults.generate,
         "protocol": protocol_doc.generate,
