@@ -43,6 +43,7 @@ wheel: $(INSTALLED)
 
 docs: $(INSTALLED)
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python -m mutcache_tools.site.check docs/_build/html
 
 # One file to print: a page of HTML with a print stylesheet, and a PDF of it by the browser in $(BROWSER).
 docs-pdf: $(INSTALLED)

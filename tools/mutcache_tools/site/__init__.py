@@ -22,6 +22,6 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     """Register everything with Sphinx."""
     app.add_domain(RequirementDomain)
     app.add_directive("req", RequirementDirective, override=True)
-    app.add_post_transform(links.LinkRequirements)
+    app.add_transform(links.LinkRequirements)
     app.connect("builder-inited", pages.write)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
