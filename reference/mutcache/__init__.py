@@ -7,8 +7,11 @@ from mutcache.errors import BindError, CheckError, DecodeError, MutcacheError, P
 from mutcache.executor import Binding, Session
 from mutcache.infer import infer_shapes
 from mutcache.inline import inline
+from mutcache.lower import lower, storage_of_outputs, strip
 from mutcache.memory_plan import MemoryPlan
 from mutcache.model import DOMAIN, DOMAIN_VERSION
+from mutcache.page_protos import page_table_from_proto, page_table_to_proto
+from mutcache.paging import Page, PageTable
 from mutcache.plan import ExecutionPlan, plan
 from mutcache.prefix import add_prefix
 from mutcache.proto import IR_VERSION, from_onnx, load, parse, save, serialize, to_onnx
@@ -39,6 +42,8 @@ __all__ = [
     "ModelAliases",
     "ModelProto",
     "MutcacheError",
+    "Page",
+    "PageTable",
     "PlanError",
     "Req",
     "RunError",
@@ -53,10 +58,15 @@ __all__ = [
     "infer_shapes",
     "inline",
     "load",
+    "lower",
+    "page_table_from_proto",
+    "page_table_to_proto",
     "parse",
     "plan",
     "save",
     "serialize",
     "sort",
+    "storage_of_outputs",
+    "strip",
     "to_onnx",
 ]

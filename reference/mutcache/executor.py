@@ -5,33 +5,35 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from mutcache.backend import Backend
 from mutcache.check import check_model
 from mutcache.decode import decode
 from mutcache.errors import BindError, RunError
 from mutcache.feeds import Feeds, Input, arrays_in
-from mutcache.instance import Lent, instantiate, locate
-from mutcache.model import Model, TensorType, Value
+from mutcache.instance import Lent, instantiate, lend, locate
+from mutcache.leases import LEASES, Claim, Lease, Use
+from mutcache.lending import Lendable, Lending
+from mutcache.lent_table import LentTable
+from mutcache.model import Model
+from mutcache.page_types import parse_declarations
+from mutcache.paging import PageTable
 from mutcache.plan import GraphPlan, plan
 from mutcache.program import Program, own
 from mutcache.proto.onnx_ml import ModelProto
 from mutcache.requirements import Req
 from mutcache.schedule import NODE_ORDER
 from mutcache.storage import (
-    LEASES,
     Array,
-    Claim,
-    Lease,
-    Use,
-    check_writable_storage,
-    match_dims,
     pin,
     show_dims,
     storage_of,
 )
+
+_Storage = TypeVar("_Storage")
 
 
 class Session:
@@ -43,6 +45,9 @@ class Session:
             and as long as the session is open they are initializer storage, no byte of which can be bound as mutable.
         schedule: in which order nodes run: ``node-order``, or ``random:SEED`` for an order drawn from all those that
             data and MC-PLAN-005 allow. Results do not depend on it.
+        backend: runs updates on a device, where then all mutable arrays have to be. Ordinary inputs and outputs stay on
+            the host, and so do the other nodes: what they read of a cache is copied to the host, and nothing is
+            copied back.
 
     Attributes:
         plan: the execution plan.
@@ -60,22 +65,24 @@ class Session:
         *,
         initializers: Mapping[str, Array] | None = None,
         schedule: str = NODE_ORDER,
+        backend: Backend | None = None,
     ) -> None:
         model = model if isinstance(model, Model) else decode(model)
         check_model(model)
         self.plan = plan(model, schedule=schedule)
-        self._graph = model.graph
-        # What any name of a class declares holds for the storage of its root (MC-SHAPE-004).
-        self._names: dict[str, list[Value]] = {}
-        for scope in self.plan.classes.walk():
-            for value in scope.graph.declared():
-                storage = scope.storage(value.name)
-                if storage.scope is self.plan.classes:
-                    self._names.setdefault(storage.name, []).append(value)
-        self._program = program = Program(self.plan, _arrays_by_name(initializers))
-        operands = set(_operands(self.plan.main))
+        self._program = program = Program(self.plan, _by_name(initializers))
+        declarations = parse_declarations(model.proto)
+        self._backend = backend
+        self._lending = Lending(self.plan, declarations, "cpu" if backend is None else backend.device)
+        operands = dict(_operands(self.plan.main))
         self._inputs = tuple(
-            Input(value, optional=value.name in program.main.constants, is_operand=value.name in operands)
+            Input(
+                value,
+                optional=value.name in program.main.constants,
+                requirement=operands.get(value.name),
+                names=self._lending.names.get(value.name, ()),
+                declarations=declarations,
+            )
             for value in model.graph.inputs
             if not value.is_mutable
         )
@@ -99,28 +106,41 @@ class Session:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def bind(self, mutable: Mapping[str, Array], outputs: Mapping[str, Array] | None = None) -> Binding:
+    def bind(self, mutable: Mapping[str, Lendable], outputs: Mapping[str, Lendable] | None = None) -> Binding:
         """Lend storage to the session until the binding is released.
 
         Args:
-            mutable: for each READ_WRITE input the array that runs update in place.
-            outputs: arrays that take outputs. For an output that aliases a mutable input only the array of that input
-                will do; any other output is written into its array.
+            mutable: for each READ_WRITE input what runs update in place: an array, or for a sequence of or map to
+                quantized tensors a PageTable.
+            outputs: arrays that take outputs. For an output that aliases a mutable input only what is bound to that
+                input will do; any other output is written into its array.
 
         Raises:
-            BindError: MC-BIND-001 to 005, 007, 008 or 013, or the session is closed. No lease was taken.
+            BindError: MC-BIND-001 to 005, 007, 008 or 013, MC-PAGED-006, 007, 011 or 014, or the session is closed. No
+                lease was taken.
         """
-        mutable, outputs = _arrays_by_name(mutable), _arrays_by_name(outputs)
+        mutable, outputs = _by_name(mutable), _by_name(outputs)
         symbols: dict[str, int] = {}
-        claims = [*self._claim_mutable(mutable, symbols), *self._claim_outputs(mutable, outputs, symbols)]
-        buffers = {claim.name: outputs[claim.name] for claim in claims if claim.use is Use.OUTPUT}
+        claims = [
+            *self._lending.claim_mutable(mutable, symbols),
+            *self._lending.claim_outputs(mutable, outputs, symbols),
+        ]
+        buffers: dict[str, Any] = {claim.name: outputs[claim.name] for claim in claims if claim.use is Use.OUTPUT}
         with self._lock:
             if self._closed:
                 raise BindError("the session is closed", hint="create a new session")
             lease = LEASES.acquire(claims)
             try:
-                feeds = Feeds(self._inputs, symbols, mutable, buffers, self._protected)
-                binding = Binding(_Bound(self._program, feeds, mutable, buffers, lease, self._lease))
+                loans: dict[str, Lent | LentTable] = {
+                    name: LentTable(storage, name, self._lending.names[name], lease)
+                    if isinstance(storage, PageTable)
+                    else lend(storage, self._backend)
+                    for name, storage in mutable.items()
+                }
+                arrays = {name: array for name, array in mutable.items() if isinstance(array, np.ndarray)}
+                tables = {name: loan for name, loan in loans.items() if isinstance(loan, LentTable)}
+                feeds = Feeds(self._inputs, symbols, arrays, tables, buffers, self._protected)
+                binding = Binding(_Bound(self._program, feeds, loans, buffers, lease, self._lease))
             except BaseException:
                 lease.release()  # the traceback would keep it alive
                 raise
@@ -156,62 +176,6 @@ class Session:
         for binding in bindings:
             binding.release()
         self._lease.release()
-
-    def _claim_mutable(self, mutable: Mapping[str, Array], symbols: dict[str, int]) -> list[Claim]:
-        types = {value.name: value.type for value in self._graph.inputs if value.is_mutable}
-        for name in mutable:
-            if name not in types:
-                raise BindError(
-                    f"{name!r} is no READ_WRITE input of the model",
-                    hint=f"READ_WRITE inputs: {', '.join(types) or 'none'}; feed all others to run()",
-                )
-        claims = []
-        for name, declared in types.items():
-            if name not in mutable:
-                raise BindError(
-                    f"no storage for the READ_WRITE input {name!r}",
-                    requirement=Req.MC_BIND_001,
-                    hint="bind storage to every mutable input",
-                )
-            assert isinstance(declared, TensorType)  # the plan refuses every other type
-            storage = check_writable_storage(name, mutable[name], declared, symbols)
-            for value in self._names[name]:
-                if isinstance(value.type, TensorType) and (
-                    problem := match_dims(value.type.dims, storage.shape, symbols)
-                ):
-                    raise BindError(
-                        f"storage of {name!r}, also named {value.name!r}: {problem}",
-                        requirement=Req.MC_BIND_007,
-                        hint="allocate the array with the shape that all names of the cache declare",
-                        value=value.name,
-                        got=storage.shape,
-                    )
-            claims.append(Claim(name, storage.byte_range, Use.MUTABLE))
-        return claims
-
-    def _claim_outputs(
-        self, mutable: Mapping[str, Array], outputs: Mapping[str, Array], symbols: Mapping[str, int]
-    ) -> list[Claim]:
-        types = {value.name: value.type for value in self._graph.outputs}
-        claims = []
-        for name, array in outputs.items():
-            if name not in types:
-                raise BindError(f"the model has no output {name!r}", hint=f"outputs: {', '.join(types)}")
-            declared = types[name]
-            if not isinstance(declared, TensorType):
-                raise BindError(f"output {name!r} is no tensor", hint="leave it unbound")
-            # Symbols that inputs do not fix get their size in each run.
-            root = self.plan.classes.root_of.get(name)
-            storage = check_writable_storage(name, array, declared, dict(symbols), in_place=root is not None)
-            if root is None:
-                claims.append(Claim(name, storage.byte_range, Use.OUTPUT))
-            elif root not in mutable or storage.byte_range != storage_of(mutable[root]).byte_range:
-                raise BindError(
-                    f"output {name!r} aliases {root!r} and cannot have storage of its own ({storage.byte_range})",
-                    requirement=Req.MC_BIND_008,
-                    hint=f"leave it unbound, or bind the array of {root!r}",
-                )
-        return claims
 
 
 class Binding:
@@ -291,7 +255,7 @@ class _Bound:
         self,
         program: Program,
         feeds: Feeds,
-        mutable: Mapping[str, Array],
+        loans: Mapping[str, Lent | LentTable],
         buffers: Mapping[str, Array],
         lease: Lease,
         constants_lease: Lease,
@@ -303,28 +267,36 @@ class _Bound:
         self._buffers = buffers
         self._root_of = program.plan.classes.root_of
         self._inputs = frozenset(value.name for value in program.plan.model.graph.inputs)
-        storages = {name: Lent(array) for name, array in mutable.items()}
-        views = {name: storage.view for name, storage in storages.items()}
+        self._tables = {name: loan for name, loan in loans.items() if isinstance(loan, LentTable)}
+        views = {name: loan.view for name, loan in loans.items()}
         self._values: dict[str, Any] = {"": None, **program.main.constants, **views}
         self._plan = program.plan.main
-        self._actions = instantiate(program.main, storages)
+        self._actions = instantiate(program.main, loans)
         # The outputs in order; None for those that a run makes anew.
+        bound = {name: loan.array for name, loan in loans.items()}
         self._outputs: dict[str, Any] = {
-            output.name: mutable.get(self._root_of.get(output.name, "")) for output in program.plan.model.graph.outputs
+            output.name: bound.get(self._root_of.get(output.name, "")) for output in program.plan.model.graph.outputs
         }
         self._made = tuple(name for name, array in self._outputs.items() if array is None)
 
     def run(self, feeds: Mapping[str, object]) -> dict[str, Any]:
         values = self._values.copy()
         self._feeds.read(feeds, values)
+        for table in self._tables.values():
+            table.begin(self._feeds.symbols, lambda: arrays_in(feeds))
         try:
             for action in self._actions:
                 action(values)
+            for name, table in self._tables.items():
+                table.verify("the run", name, name)
             outputs = self._outputs.copy()
             if self._made:
                 self._export(values, feeds, outputs)
         except RunError as error:
             raise locate(error, self._plan, values, is_outermost=True) from error.__cause__
+        finally:
+            for table in self._tables.values():
+                table.end()
         return outputs
 
     def _export(self, values: Mapping[str, Any], feeds: Mapping[str, object], outputs: dict[str, Any]) -> None:
@@ -333,7 +305,7 @@ class _Bound:
         taken: set[int] = set()
         for name in self._made:
             root = self._root_of.get(name, "")
-            if root in self._inputs and isinstance(array := feeds.get(root), np.ndarray):
+            if root in self._inputs and isinstance(array := feeds.get(root), np.ndarray | PageTable):
                 outputs[name] = array  # the model says that the output is this input
             elif root in roots:
                 outputs[name] = roots[root]
@@ -346,21 +318,24 @@ class _Bound:
                     roots[root] = value
 
 
-def _operands(plan: GraphPlan) -> Iterator[str]:
-    """The values that updates write, and their positions, in a graph and its subgraphs."""
+def _operands(plan: GraphPlan) -> Iterator[tuple[str, Req]]:
+    """What updates and gathers take besides the cache, and what speaks of its type, in a graph and its subgraphs."""
     for step in plan.steps:
-        if step.node.is_cache_update:
-            yield from step.node.inputs[1:]
+        node = step.node
+        if node.is_cache_update or node.is_gather:
+            is_dense = node.is_cache_update and not node.is_paged_update
+            for name in node.inputs[1:]:
+                yield name, Req.MC_SHAPE_006 if is_dense else Req.MC_PAGED_017
         for body in step.bodies.values():
             yield from _operands(body)
 
 
-def _arrays_by_name(arrays: Mapping[str, Array] | None) -> dict[str, Array]:
-    if arrays is None:
+def _by_name(storages: Mapping[str, _Storage] | None) -> dict[str, _Storage]:
+    if storages is None:
         return {}
-    if not isinstance(arrays, Mapping):
-        raise BindError(f"expected arrays by name, got {type(arrays).__name__}", hint="bind({'cache': array})")
-    return dict(arrays)
+    if not isinstance(storages, Mapping):
+        raise BindError(f"expected storage by name, got {type(storages).__name__}", hint="bind({'cache': array})")
+    return dict(storages)
 
 
 def _fill(name: str, buffer: Array, value: Array) -> Array:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import onnx
 
-from mutcache.errors import RunError
-from mutcache.model import Dim, SequenceType, TensorType, Value
+from mutcache.errors import BindError, RunError
+from mutcache.lent_table import LentTable
+from mutcache.model import Dim, SequenceType, TensorType, Value, page_type
+from mutcache.page_types import Declarations
+from mutcache.paging import Page, PageTable, table_problem
 from mutcache.requirements import Req
 from mutcache.storage import Array, dtype_of, match_dims, owner_of, show_dims, storage_of
 
@@ -22,7 +25,9 @@ class Input:
     Args:
         value: its declaration.
         optional: whether an initializer provides a default.
-        is_operand: whether a CacheUpdate takes it, so that MC-SHAPE-006 speaks of its type and rank.
+        requirement: what another element type or rank violates: of an operand of an update, MC-SHAPE-006.
+        names: the declarations of all names of a container of quantized tensors.
+        declarations: those of the model, for such containers.
 
     Attributes:
         name: its name.
@@ -33,17 +38,41 @@ class Input:
         requirement: what another element type or rank violates, if anything.
     """
 
-    __slots__ = ("_is_string", "_type", "dims", "dtype", "is_tensor", "name", "optional", "requirement")
+    __slots__ = (
+        "_declarations",
+        "_is_string",
+        "_names",
+        "_type",
+        "_value",
+        "dims",
+        "dtype",
+        "is_tensor",
+        "name",
+        "optional",
+        "requirement",
+    )
 
-    def __init__(self, value: Value, *, optional: bool = False, is_operand: bool = False) -> None:
+    def __init__(
+        self,
+        value: Value,
+        *,
+        optional: bool = False,
+        requirement: Req | None = None,
+        names: Sequence[Value] = (),
+        declarations: Declarations = (),
+    ) -> None:
         self.name = value.name
         self.optional = optional
-        self.requirement = Req.MC_SHAPE_006 if is_operand else None
+        self.requirement = requirement
+        self._value = value
         self._type = value.type
+        self._names = (value, *names)
+        self._declarations = declarations
         tensor = value.type if isinstance(value.type, TensorType) else None
         self.is_tensor = tensor is not None
         self.dtype = dtype_of(tensor.elem_type) if tensor else np.dtype(object)
-        self.dims: tuple[Dim, ...] | None = tensor.dims if tensor else None
+        pages = page_type(value.type)
+        self.dims: tuple[Dim, ...] | None = tensor.dims if tensor else pages.dims if pages else None
         self._is_string = tensor is not None and tensor.elem_type == _STRING
 
     def coerce(self, value: object) -> Any:
@@ -83,12 +112,25 @@ class Input:
         raise self._refuse(f"{value!r} is no value of {self.dtype}", "pass a numpy array or scalar of that type")
 
     def _coerce_container(self, value: object) -> Any:
+        if page_type(self._type) is not None:
+            return self._coerce_pages(value)
         if isinstance(self._type, SequenceType):
             if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
                 raise self._refuse(f"declared a sequence, got {type(value).__name__}", "pass a list of arrays")
             element = Input(Value(f"{self.name}[...]", self._type.element))
             return [element.coerce(item) for item in value]
         return value  # maps and optional values are judged by the kernels that take them
+
+    def _coerce_pages(self, value: object) -> PageTable:
+        try:
+            table = PageTable.of(value, self._value, self._declarations)
+        except BindError as error:
+            raise RunError(error.message, requirement=error.requirement, hint=error.hint, input=self.name) from None
+        if isinstance(value, PageTable) and value.declarations != self._declarations:
+            raise self._refuse("the table is made for a model with other quantizations", "make one for this model")
+        if (problem := table_problem(table, self._names, is_written=False)) is not None:
+            raise RunError(problem.message, requirement=problem.requirement, hint=problem.hint, input=self.name)
+        return table
 
     def _refuse(self, problem: str, hint: str) -> RunError:
         return RunError(f"input {self.name!r}: {problem}", requirement=self.requirement, hint=hint, input=self.name)
@@ -100,9 +142,13 @@ class Feeds:
     Args:
         inputs: the ordinary inputs.
         symbols: sizes of the symbolic dimensions that the bound storage fixes.
-        mutable: storage of the mutable inputs, by name.
+        mutable: arrays of the mutable inputs, by name.
+        tables: page tables of the mutable inputs, by name.
         buffers: storage that takes outputs, by name. Like mutable storage it is written to, so no feed may overlap it.
         protect: inputs that kernels get as read-only views, since they are not ours to change.
+
+    Attributes:
+        symbols: sizes of symbolic dimensions: what the bound storage fixes, and once feeds were read, what they do.
     """
 
     def __init__(
@@ -110,11 +156,12 @@ class Feeds:
         inputs: Iterable[Input],
         symbols: Mapping[str, int],
         mutable: Mapping[str, Array],
+        tables: Mapping[str, LentTable],
         buffers: Mapping[str, Array],
         protect: frozenset[str],
     ) -> None:
         inputs = tuple(inputs)
-        self._mutable = frozenset(mutable)
+        self._mutable = frozenset((*mutable, *tables))
         self._names = frozenset(declared.name for declared in inputs)
         self._count = len(inputs)
         self._tensors = tuple(
@@ -124,6 +171,8 @@ class Feeds:
         )
         self._containers = tuple(declared for declared in inputs if not declared.is_tensor)
         self._symbols = dict(symbols)
+        self.symbols: Mapping[str, int] = self._symbols
+        self._tables = tuple(tables.items())
         self._written = (*mutable.items(), *buffers.items())
         # An array that owns its memory overlaps only itself and its views, so that most feeds need no comparison
         # with what is written, provided that all of that is memory of arrays too.
@@ -154,32 +203,43 @@ class Feeds:
                 array = declared.coerce(array)
             if owners is None or not array.flags.owndata or id(array) in owners:
                 self._refuse_overlap(name, array)
+            for target, table in self._tables:
+                if not table.is_apart(array):
+                    self._refuse_overlap_with_pages(name, array, target, table)
             values[name] = read_only(array) if protect else array
             shapes.append(array.shape)
         if self._containers:
-            absent += self._read_containers(feeds, values)
+            absent += self._read_containers(feeds, values, shapes)
         if len(feeds) + absent != self._count:
             self._refuse_unknown(feeds)
         if shapes != self._shapes:
             self._match(shapes)
             self._shapes = shapes
 
-    def _read_containers(self, feeds: Mapping[str, object], values: dict[str, Any]) -> int:
-        """Enter sequences, maps and optional values; returns how many are absent."""
+    def _read_containers(
+        self, feeds: Mapping[str, object], values: dict[str, Any], shapes: list[tuple[int, ...] | None]
+    ) -> int:
+        """Enter sequences, maps and optional values, and the shape of pages; returns how many are absent."""
         absent = 0
         for declared in self._containers:
             if declared.name in feeds:
                 values[declared.name] = value = declared.coerce(feeds[declared.name])
                 for array in arrays_in(value):
                     self._refuse_overlap(declared.name, array)
+                    for target, table in self._tables:
+                        self._refuse_overlap_with_pages(declared.name, array, target, table)
+                first = next(iter(value.values()), None) if isinstance(value, PageTable) else None
+                shapes.append(None if first is None else first.dims)
             else:
                 self._require_optional(declared)
+                shapes.append(None)
                 absent += 1
         return absent
 
     def _match(self, shapes: Sequence[tuple[int, ...] | None]) -> None:
         symbols = dict(self._symbols)
-        for (*_, declared), shape in zip(self._tensors, shapes, strict=True):
+        declarations = (*(declared for *_, declared in self._tensors), *self._containers)
+        for declared, shape in zip(declarations, shapes, strict=True):
             if shape is not None and (problem := match_dims(declared.dims, shape, symbols)):
                 is_rank = declared.dims is not None and len(declared.dims) != len(shape)
                 raise RunError(
@@ -189,6 +249,7 @@ class Feeds:
                     input=declared.name,
                     shape=shape,
                 )
+        self.symbols = symbols
 
     def _require_optional(self, declared: Input) -> None:
         if not declared.optional:
@@ -212,20 +273,31 @@ class Feeds:
     def _refuse_overlap(self, name: str, array: Array) -> None:
         for target, written in self._written:
             if np.may_share_memory(array, written):
-                raise RunError(
-                    f"input {name!r} ({storage_of(array).byte_range}) overlaps {target!r} "
-                    f"({storage_of(written).byte_range}), which the run writes to",
-                    requirement=Req.MC_BIND_004,
-                    hint="copy the input out of that storage first",
-                    input=name,
-                    overlaps=target,
-                )
+                _refuse_overlapping(name, array, target, written)
+
+    def _refuse_overlap_with_pages(self, name: str, array: Array, target: str, table: LentTable) -> None:
+        for page_id, page in table.table.items():
+            if np.may_share_memory(array, page.payload):
+                _refuse_overlapping(name, array, f"{target}[{page_id}]", page.payload)
+
+
+def _refuse_overlapping(name: str, array: Array, target: str, written: Array) -> NoReturn:
+    raise RunError(
+        f"input {name!r} ({storage_of(array).byte_range}) overlaps {target!r} ({storage_of(written).byte_range}), "
+        "which the run writes to",
+        requirement=Req.MC_BIND_004,
+        hint="copy the input out of that storage first",
+        input=name,
+        overlaps=target,
+    )
 
 
 def arrays_in(value: object) -> Iterator[Array]:
-    """The arrays of a tensor, a sequence, a map or an optional value."""
+    """The arrays of a tensor, a sequence, a map or an optional value; of pages, the payloads."""
     if isinstance(value, np.ndarray):
         yield value
+    elif isinstance(value, Page):
+        yield value.payload
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from arrays_in(item)

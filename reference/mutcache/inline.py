@@ -30,6 +30,7 @@ from mutcache.proto.onnx_ml import (
 )
 from mutcache.renaming import (
     MAX_DEPTH,
+    FreshNames,
     Translate,
     defined_names,
     nested_graphs,
@@ -38,6 +39,7 @@ from mutcache.renaming import (
     rename_graph,
     rename_nodes,
     subgraphs,
+    value_names,
     walk_nodes,
 )
 
@@ -68,25 +70,6 @@ def inline(model: ModelProto) -> ModelProto:
     return result
 
 
-class _FreshNames:
-    """Names that nothing in the model bears."""
-
-    def __init__(self, taken: Iterable[str]) -> None:
-        self._taken = set(taken)
-        self._number: dict[str, int] = {}
-
-    def __call__(self, name: str) -> str:
-        """``name`` itself if it is free, else ``name`` with a number; not free any more in either case."""
-        fresh = name
-        number = self._number.get(name, 0)
-        while fresh in self._taken:
-            number += 1
-            fresh = f"{name}__{number}"
-        self._number[name] = number
-        self._taken.add(fresh)
-        return fresh
-
-
 class _Inliner:
     """Inlines the functions of one model, which it modifies."""
 
@@ -96,8 +79,8 @@ class _Inliner:
         self._merged: set[FunctionKey] = set()
         self._inlined = 0
         scopes = [model.graph, *nested_graphs(model.graph.node)]
-        self._fresh_value = _FreshNames(name for scope in scopes for name in _value_names(scope))
-        self._fresh_node = _FreshNames(node.name for scope in scopes for node in scope.node)
+        self._fresh_value = FreshNames(name for scope in scopes for name in value_names(scope))
+        self._fresh_node = FreshNames(node.name for scope in scopes for node in scope.node)
         self._judge_calls(model.graph.node)
 
     def _judge_calls(self, nodes: Iterable[NodeProto]) -> None:
@@ -305,14 +288,6 @@ def _is_same_operator(operator: str, domain: str, version: int, other: int) -> b
     except defs.SchemaError:
         return False
     return schemas[0].since_version == schemas[1].since_version
-
-
-def _value_names(graph: GraphProto) -> Iterator[str]:
-    """Every name that ``graph`` itself mentions."""
-    yield from defined_names(graph)
-    yield from (entry.name for entry in (*graph.output, *graph.value_info))
-    for node in graph.node:
-        yield from node.input
 
 
 def _copy(node: NodeProto) -> NodeProto:

@@ -13,17 +13,21 @@ from typing import Any
 
 import numpy as np
 
+from mutcache.backend import Backend, Writer
 from mutcache.constructs import is_only_read, slots
 from mutcache.errors import RunError
 from mutcache.feeds import read_only
+from mutcache.lent_table import LentTable
 from mutcache.model import Graph, Node
+from mutcache.ops import paged
 from mutcache.ops.control_flow import control_flow
 from mutcache.ops.dense import Attributes, CacheUpdate, Names
 from mutcache.ops.standard import Kernel
 from mutcache.plan import GraphPlan, Step
 from mutcache.program import Routine, own
 from mutcache.requirements import Req
-from mutcache.storage import Array, address_of, pin, storage_of
+from mutcache.schemas import page_axis
+from mutcache.storage import Address, Array, address_of, is_device_array, pin, storage_of, to_host
 
 #: Executes one step on the values of a graph, by name.
 Action = Callable[[dict[str, Any]], None]
@@ -43,6 +47,8 @@ class Lent:
     """
 
     __slots__ = ("_byte_range", "_pin", "address", "array", "bound", "view")
+
+    address: Address
 
     def __init__(self, array: Array) -> None:
         self.array = array
@@ -67,6 +73,61 @@ class Lent:
                 hint="the array was given other memory while it was bound",
                 node=label,
             )
+
+    def cache_update(self, attributes: Attributes, names: Names) -> Writer:
+        """A CacheUpdate of the storage."""
+        return CacheUpdate(self.array, attributes, names)
+
+
+class DeviceLent(Lent):
+    """Storage on a device: kernels of a backend update it, and whatever reads it gets a copy on the host."""
+
+    __slots__ = ("_backend",)
+
+    def __init__(self, array: Any, backend: Backend) -> None:
+        self.array = self.view = array
+        self.address = _DeviceAddress(array)
+        storage = storage_of(array)
+        self.bound = storage.address
+        self._byte_range = storage.byte_range
+        self._backend = backend
+
+    def cache_update(self, attributes: Attributes, names: Names) -> Writer:
+        """A CacheUpdate of the storage by a kernel of the device."""
+        return self._backend.cache_update(self.array, attributes, names)
+
+
+def lend(array: Any, backend: Backend | None) -> Lent:
+    """An array that was found right for a session with this backend."""
+    return Lent(array) if backend is None else DeviceLent(array, backend)
+
+
+class _DeviceAddress:
+    """Where a device array is now, as it says itself."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    @property
+    def value(self) -> int:
+        return storage_of(self._array).address
+
+
+class _OnHost(Mapping[str, Any]):
+    """The values of a graph as kernels of the host read them: device arrays as copies."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def __getitem__(self, name: str) -> Any:
+        value = self._values[name]
+        return to_host(value) if is_device_array(value) else value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
 
 
 class Instance:
@@ -127,27 +188,32 @@ class Instance:
         return results
 
 
-def instantiate(routine: Routine, storages: Mapping[str, Lent]) -> list[Action]:
+#: What a caller lends: an array or a page table.
+Loan = Lent | LentTable
+
+
+def instantiate(routine: Routine, storages: Mapping[str, Loan]) -> list[Action]:
     """The actions of the main graph, in order.
 
     Args:
         routine: the main graph.
         storages: what the caller lends, by the name of the mutable input.
     """
-    return list(_Instances().actions(routine, storages))
+    return list(_Instances(any(isinstance(loan, DeviceLent) for loan in storages.values())).actions(routine, storages))
 
 
 class _Instances:
     """Instantiates what one binding runs: a function once for all calls with the same attributes and storages."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_device: bool) -> None:
+        self._has_device = has_device
         self._functions: dict[tuple[int, tuple[tuple[str, int], ...]], Instance] = {}
 
-    def actions(self, routine: Routine, storages: Mapping[str, Lent]) -> Iterator[Action]:
+    def actions(self, routine: Routine, storages: Mapping[str, Loan]) -> Iterator[Action]:
         """The actions of a graph; ``storages`` by name in the main graph or function that it is part of."""
         classes = routine.plan.classes
 
-        def lent(name: str) -> Lent | None:
+        def lent(name: str) -> Loan | None:
             storage = classes.storage(name)
             return storages.get(storage.name) if storage.scope.outer is None else None
 
@@ -161,15 +227,20 @@ class _Instances:
                 ((_, source),) = step.aliases.items()
                 storage = lent(source)
                 assert storage is not None  # what is mutated is lent (MC-ALIAS-010)
-                yield _update_cache(step, Attributes.of(routine.protos[index]), storage)
+                proto = routine.protos[index]
+                if isinstance(storage, LentTable):
+                    yield _update_page(step, page_axis(proto), storage)
+                else:
+                    yield _update_cache(step, Attributes.of(proto), storage)
             elif step.aliases:
                 ((output, source),) = step.aliases.items()
                 yield _pass_through(step, output, source, lent(source))
             elif index in routine.kernels:
-                yield _run_kernel(step, routine.kernels[index])
+                kernel = routine.kernels[index]
+                yield _run_kernel(step, _reading_host(kernel) if self._has_device else kernel)
 
     def _construct(
-        self, step: Step, routine: Routine, storages: Mapping[str, Lent], sources: Mapping[str, Lent | None]
+        self, step: Step, routine: Routine, storages: Mapping[str, Loan], sources: Mapping[str, Loan | None]
     ) -> Kernel:
         node, bodies = step.node, routine.bodies[step.node.index]
         if step.function is not None:
@@ -183,7 +254,7 @@ class _Instances:
             },
         )
 
-    def _function(self, routine: Routine, step: Step, sources: Mapping[str, Lent | None]) -> Instance:
+    def _function(self, routine: Routine, step: Step, sources: Mapping[str, Loan | None]) -> Instance:
         formals = (value.name for value in routine.plan.graph.inputs)
         passed = {formal: sources.get(name) for formal, name in zip(formals, step.node.inputs, strict=False)}
         storages = {formal: storage for formal, storage in passed.items() if storage is not None}
@@ -193,6 +264,11 @@ class _Instances:
         return self._functions[key]
 
 
+def _reading_host(kernel: Kernel) -> Kernel:
+    """``kernel``, which reads device arrays as copies on the host."""
+    return lambda values: kernel(_OnHost(values))
+
+
 def _call(step: Step, body: Instance) -> Kernel:
     """The kernel of a call; an argument that is left out is None."""
     inputs = step.node.inputs
@@ -200,7 +276,7 @@ def _call(step: Step, body: Instance) -> Kernel:
     return lambda values: body.run({}, [values[name] for name in names])
 
 
-def _verified(step: Step, kernel: Kernel, sources: Mapping[str, Lent | None]) -> Kernel:
+def _verified(step: Step, kernel: Kernel, sources: Mapping[str, Loan | None]) -> Kernel:
     """``kernel``, whose aliased outputs are verified."""
     label, outputs = step.node.label, step.node.outputs
     edges = [(outputs.index(output), output, source, sources[source]) for output, source in step.aliases.items()]
@@ -256,7 +332,7 @@ def _run_kernel(step: Step, kernel: Kernel) -> Action:
     return run
 
 
-def _pass_through(step: Step, output: str, source: str, storage: Lent | None) -> Action:
+def _pass_through(step: Step, output: str, source: str, storage: Loan | None) -> Action:
     """The action of an Identity with MUST_ALIAS."""
     label, releases = step.node.label, step.releases
 
@@ -275,7 +351,7 @@ def _update_cache(step: Step, attributes: Attributes, storage: Lent) -> Action:
     ((output, source),) = step.aliases.items()
     _, values_name, position_name = step.node.inputs
     label, releases, verify = step.node.label, step.releases, storage.verify
-    update = CacheUpdate(storage.array, attributes, Names(label, source, values_name, position_name))
+    update = storage.cache_update(attributes, Names(label, source, values_name, position_name))
     write, bound, address = update.write, storage.bound, storage.address
 
     def run(values: dict[str, Any]) -> None:
@@ -283,6 +359,32 @@ def _update_cache(step: Step, attributes: Attributes, storage: Lent) -> Action:
         if address.value != bound:
             verify(label, output, source)
         write(values[values_name], values[position_name])
+        values[output] = values[source]
+        for name in releases:
+            del values[name]
+
+    return run
+
+
+def _update_page(step: Step, axis: int, storage: LentTable) -> Action:
+    """The action of a PagedCacheUpdate of ``storage``."""
+    ((output, source),) = step.aliases.items()
+    cache, page_id, values_name, position, *wanted = step.node.inputs
+    names = paged.Names(step.node.label, cache, page_id, values_name, position, "".join(wanted), output)
+    update = paged.PagedCacheUpdate(storage, axis, names)
+    label, releases = step.node.label, step.releases
+    operands = names[2:6]
+
+    def run(values: dict[str, Any]) -> None:
+        try:
+            update.write(*[values[name] for name in operands])  # the value of "" is None
+        except MemoryError as error:
+            raise RunError(
+                f"{label}: no memory to encode {names.values!r}",
+                requirement=Req.MC_PAGED_012,
+                hint="the table is as it was",
+                node=label,
+            ) from error
         values[output] = values[source]
         for name in releases:
             del values[name]

@@ -3,7 +3,8 @@
 In place, all names of an alias class are one storage, and an update needs no byte for its cache (MC-PLAN-003). The
 copying plan is that of a runtime without the contract: each update makes a new version of its cache beside the old
 one. All else is the same in both. A value is counted from the step that makes it to the step that uses it last, a
-graph output to the end; kernels that return views need less.
+graph output to the end; kernels that return views need less. How many pages a table has when a run starts is not
+known: of its pages both plans count those that the run makes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 from mutcache.buffers import Buffer
 from mutcache.model import Node, TensorType
+from mutcache.page_plan import PlannedTable
 
 
 class Role(enum.StrEnum):
@@ -104,6 +106,7 @@ class MemoryPlan:
         copying: what it allocates when every update copies its cache.
         unknown: values that are not counted because their size depends on data, as ``graph: value``; if there are
             any, the peaks are lower bounds.
+        tables: the inputs that are page tables. Of their pages only those that a run makes are counted, in both peaks.
     """
 
     dims: Mapping[str, int]
@@ -113,6 +116,12 @@ class MemoryPlan:
     in_place: ScopeMemory
     copying: ScopeMemory
     unknown: tuple[str, ...] = ()
+    tables: tuple[PlannedTable, ...] = ()
+
+    @property
+    def new_page_bytes(self) -> int:
+        """The bytes of all pages that a run may create or replace; they stay with their tables."""
+        return sum(table.new_bytes or 0 for table in self.tables)
 
     @property
     def cache_bytes(self) -> int:
@@ -126,13 +135,13 @@ class MemoryPlan:
 
     @property
     def peak_bytes(self) -> int:
-        """Caches, inputs, and the most that a run allocates at once (MC-PLAN-003)."""
-        return self.cache_bytes + self.input_bytes + self.in_place.peak_bytes
+        """Caches, inputs, the pages that a run makes, and the most that it allocates at once (MC-PLAN-003)."""
+        return self.cache_bytes + self.input_bytes + self.new_page_bytes + self.in_place.peak_bytes
 
     @property
     def copying_peak_bytes(self) -> int:
-        """The same if every update copies its cache."""
-        return self.cache_bytes + self.input_bytes + self.copying.peak_bytes
+        """The same if every update copies its cache; a table is not copied."""
+        return self.cache_bytes + self.input_bytes + self.new_page_bytes + self.copying.peak_bytes
 
     @property
     def saved_bytes(self) -> int:

@@ -12,11 +12,13 @@ from mutcache.classes import INITIAL, AliasClasses, ModelAliases
 from mutcache.constructs import Construct, construct_of
 from mutcache.errors import PlanError
 from mutcache.memory_plan import MemoryPlan, PlannedStorage, Role, ScopeMemory, StepMemory
-from mutcache.model import Dim, Graph, Model, Node, TensorType
+from mutcache.model import Dim, Graph, Model, Node, TensorType, Value, page_type
+from mutcache.page_plan import plan_tables
 from mutcache.schedule import NODE_ORDER, execution_order
 from mutcache.scopes import captures, walk
+from mutcache.sized import SizedGraph, scan_output_names
 from mutcache.sizes import byte_size
-from mutcache.sizing import SizedGraph, scan_output_names, size_model, value_inputs
+from mutcache.sizing import size_model, value_inputs
 
 #: Sizes and totals from here on are no memory of this world, and no INT64.
 MAX_BYTES: Final = (1 << 63) - 1
@@ -51,7 +53,9 @@ def plan_memory(
             last,
         )
         for value in model.graph.inputs
+        if page_type(value.type) is None
     ]
+    tables = plan_tables(model, aliases, sized)
     for storage in outside:
         if storage.role is Role.CACHE and storage.bytes is None:
             raise PlanError(
@@ -61,6 +65,7 @@ def plan_memory(
             )
     in_place, copying = (_Planner(schedule, copies=copies).plan(sized) for copies in (False, True))
     unknown = [storage.name for storage in outside if storage.bytes is None]
+    unknown += [f"new pages of {table.name}" for table in tables if table.new_bytes is None]
     found = MemoryPlan(
         dict(dims),
         tuple(storage for storage in outside if storage.role is Role.CACHE),
@@ -69,6 +74,7 @@ def plan_memory(
         in_place,
         copying,
         tuple(dict.fromkeys([f"main: {name}" for name in unknown] + list(_unknown(in_place)))),
+        tables,
     )
     if found.copying_peak_bytes > MAX_BYTES or found.initializer_bytes > MAX_BYTES:
         raise PlanError(
@@ -84,8 +90,7 @@ def _checked(graph: Graph, scope: AliasClasses, dims: Mapping[str, int]) -> dict
         dim
         for inner in walk(graph)
         for value in inner.declared()
-        if isinstance(value.type, TensorType)
-        for dim in value.type.dims or ()
+        for dim in _declared_dims(value)
         if isinstance(dim, str)
     )
     values = value_inputs(graph)
@@ -100,16 +105,21 @@ def _checked(graph: Graph, scope: AliasClasses, dims: Mapping[str, int]) -> dict
                 f"dimension {name!r} cannot be {size!r}", hint="sizes are integers from 0 on", dimension=name
             )
     found = dict(dims)
-    declared: dict[str, dict[TensorType, None]] = {}
+    declared: dict[str, dict[tuple[Dim, ...], None]] = {}
     for value in graph.declared():
-        if isinstance(value.type, TensorType):
-            declared.setdefault(scope.root_of.get(value.name, ""), {})[value.type] = None
-    for root, types in declared.items():
-        for one in types if root else ():
-            for other in types:
-                for dim, twin in zip(one.dims or (), other.dims or (), strict=False):
+        declared.setdefault(scope.root_of.get(value.name, ""), {})[_declared_dims(value)] = None
+    for root, shapes in declared.items():
+        for one in shapes if root else ():
+            for other in shapes:
+                for dim, twin in zip(one, other, strict=False):
                     _learn(found, dim, twin, root)
     return found
+
+
+def _declared_dims(value: Value) -> tuple[Dim, ...]:
+    """The declared dimensions of a tensor, or of the pages of a container."""
+    known = value.type if isinstance(value.type, TensorType) else page_type(value.type)
+    return () if known is None else known.dims or ()
 
 
 def _learn(found: dict[str, int], dim: Dim, size: Dim, root: str) -> None:

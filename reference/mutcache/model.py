@@ -77,6 +77,15 @@ class OtherType:
 ValueType = TensorType | QuantizedTensorType | SequenceType | MapType | OtherType
 
 
+def page_type(value_type: ValueType | None) -> QuantizedTensorType | None:
+    """What every page of a container of quantized tensors is, or None if the type is no such container."""
+    if isinstance(value_type, SequenceType) and isinstance(value_type.element, QuantizedTensorType):
+        return value_type.element
+    if isinstance(value_type, MapType) and isinstance(value_type.value, QuantizedTensorType):
+        return value_type.value
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """A ValueInfoProto. ``access`` and ``alias_of`` have their defaults when the model does not annotate.
@@ -136,6 +145,16 @@ class Node:
     def is_cache_update(self) -> bool:
         """Whether the operator updates a cache, its first input, in place (``CacheUpdate``, ``PagedCacheUpdate``)."""
         return self.domain == DOMAIN and self.op_type in UPDATES
+
+    @property
+    def is_paged_update(self) -> bool:
+        """Whether the operator updates a page of a cache (``PagedCacheUpdate``)."""
+        return self.domain == DOMAIN and self.op_type == "PagedCacheUpdate"
+
+    @property
+    def is_gather(self) -> bool:
+        """Whether the operator reads pages (``PagedCacheGather``); a local function of that name is one as well."""
+        return self.domain == DOMAIN and self.op_type == "PagedCacheGather"
 
     @property
     def label(self) -> str:

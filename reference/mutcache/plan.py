@@ -21,7 +21,7 @@ from mutcache.decode import decode
 from mutcache.errors import PlanError
 from mutcache.memory_plan import MemoryPlan
 from mutcache.memory_planner import plan_memory
-from mutcache.model import DOMAIN, FunctionKey, Graph, Model, Node, TensorType
+from mutcache.model import DOMAIN, UPDATES, FunctionKey, Graph, Model, Node, TensorType, page_type
 from mutcache.proto.onnx_ml import ModelProto
 from mutcache.requirements import Req
 from mutcache.schedule import NODE_ORDER, execution_order
@@ -29,7 +29,7 @@ from mutcache.scopes import captures
 
 #: The operators whose aliased output has an in-place kernel. Whatever else carries an alias cannot be executed; what
 #: control flow and calls alias, their bodies do.
-IN_PLACE: Final = frozenset({(DOMAIN, "CacheUpdate"), ("", "Identity")})
+IN_PLACE: Final = frozenset({*((DOMAIN, name) for name in UPDATES), ("", "Identity")})
 #: How deep graphs and calls may nest when they are executed, each in the interpreter's stack.
 MAX_DEPTH: Final = 100
 
@@ -147,12 +147,10 @@ def plan(
         model = decode(model)
         check_model(model)
     for value in model.graph.inputs:
-        if value.is_mutable and not isinstance(value.type, TensorType):
-            is_untyped = value.type is None
+        if value.is_mutable and not isinstance(value.type, TensorType) and page_type(value.type) is None:
             raise PlanError(
-                f"mutable input {value.name!r} "
-                + ("has no type" if is_untyped else "is no dense tensor, and this version executes no other caches"),
-                hint="declare its element type and shape" if is_untyped else "use dense caches",
+                f"mutable input {value.name!r} {'has no type' if value.type is None else 'is no cache'}",
+                hint="declare a tensor, or a sequence of or map to quantized tensors",
                 value=value.name,
             )
     planner = _Planner(model, alias_classes(model), schedule)
@@ -261,7 +259,7 @@ def _require_kernel(node: Node) -> None:
             f"{node.label} must give output {node.outputs[output]!r} the storage of {node.inputs[source]!r}, "
             "and there is no in-place kernel that does",
             requirement=Req.MC_ALIAS_015,
-            hint="in-place kernels exist for CacheUpdate and Identity, from input 0 to output 0",
+            hint="in-place kernels exist for CacheUpdate, PagedCacheUpdate and Identity, from input 0 to output 0",
             node=node.label,
         )
 

@@ -12,12 +12,14 @@ from onnx import numpy_helper
 from mutcache.errors import BindError, PlanError
 from mutcache.feeds import read_only
 from mutcache.model import FunctionKey, Graph, Node
+from mutcache.ops import paged
 from mutcache.ops.standard import Kernel, StandardKernels
+from mutcache.paging import PageTable
 from mutcache.plan import ExecutionPlan, GraphPlan, Step
 from mutcache.projection import bind_attributes, call_attributes, held_graphs, nodes_within
 from mutcache.proto.onnx_ml import AttributeProto, FunctionProto, NodeProto
 from mutcache.scopes import free_names
-from mutcache.storage import Array, dtype_of, pin, show_dims
+from mutcache.storage import Array, dtype_of, is_device_array, pin, show_dims, to_host
 
 
 class Program:
@@ -119,8 +121,14 @@ class _Loader:
                 protos[node.index] = proto
             elif node.is_standard and node.op_type == "Constant":
                 (constants[node.outputs[0]],) = self._kernels.load(node, proto, context.opsets)(constants)
+            elif node.is_gather:
+                kernels[node.index] = paged.gather(node, proto)
+            elif node.is_standard and node.op_type == "SequenceLength":
+                kernels[node.index] = paged.sequence_length(node)
             else:
-                kernels[node.index] = self._kernels.load(node, proto, context.opsets)
+                kernel = self._kernels.load(node, proto, context.opsets)
+                is_identity = node.is_standard and node.op_type == "Identity"
+                kernels[node.index] = paged.identity(node, kernel) if is_identity else kernel
         for name, value in constants.items():
             if isinstance(value, np.ndarray):
                 constants[name] = read_only(value)
@@ -160,6 +168,10 @@ def own(value: Any, taken: Container[int] = ()) -> Any:
     if isinstance(value, np.ndarray):
         is_own = value.base is None and value.flags.c_contiguous and id(value) not in taken
         return value if is_own else value.copy()
+    if is_device_array(value):
+        return to_host(value)
+    if isinstance(value, PageTable):
+        return value.copy()
     if isinstance(value, list):
         return [own(item, taken) for item in value]
     if isinstance(value, dict):

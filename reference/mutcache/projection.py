@@ -41,6 +41,7 @@ from mutcache.proto.onnx_ml import (
     ValueInfoProto,
 )
 from mutcache.scopes import walk
+from mutcache.stock_pages import SUBSTITUTES, container_names, substitute
 
 #: Elements from which on an initializer is large. Shapes and positions, whose values matter, are far smaller.
 _LARGE: Final = 1 << 10
@@ -56,7 +57,7 @@ class Additions:
         types: types of values, in place of those declared.
         sizes: symbols of the graph to their sizes.
         constants: values of names, captured ones and formal inputs among them.
-        omitted: indices of updates that it shall not judge.
+        omitted: indices of updates and gathers whose operands it shall not judge.
     """
 
     types: dict[str, ValueType] = field(default_factory=dict)
@@ -75,10 +76,13 @@ class Additions:
         return tuple(map(frozenset, (self.types.items(), self.sizes.items(), constants, self.omitted)))
 
 
-def project(model: Model, additions: Mapping[Graph, Additions] | None = None) -> ModelProto:
+def project(
+    model: Model, additions: Mapping[Graph, Additions] | None = None, containers: frozenset[str] | None = None
+) -> ModelProto:
     """A model of IR version 14 at most that is sound for stock onnx if and only if ``model`` is, the delta apart.
 
-    Quantized containers become sequences and maps of tensors of their decoded type. The model is not modified.
+    ``containers`` is what `container_names` says of the model, if that is known already.
+    Quantized containers, maps too, become sequences of tensors of their decoded type. The model is not modified.
     """
     proto = _without_large_tensors(model)
     if proto.ir_version == IR_VERSION:
@@ -89,6 +93,12 @@ def project(model: Model, additions: Mapping[Graph, Additions] | None = None) ->
         _strip_function(function)
     if any(scope.marked for scope in walk(model.graph)):
         _import_domain(proto.opset_import)
+    containers = container_names(model.proto) if containers is None else containers
+    if substitute(proto.graph.node, containers):
+        _import_domain(proto.opset_import)
+    for function in proto.functions:
+        if substitute(function.node, containers):
+            _import_domain(function.opset_import)
     if len({entry.name for entry in proto.graph.value_info}) < len(proto.graph.value_info):
         # Of several entries of a name stock onnx takes the last: let it not matter how they are ordered.
         entries = sorted(proto.graph.value_info, key=lambda entry: (entry.name, entry.SerializeToString()))
@@ -126,7 +136,11 @@ def _without_large_tensors(model: Model) -> ModelProto:
 
 
 def project_body(
-    model: Model, key: FunctionKey, attributes: Mapping[str, AttributeProto], additions: Mapping[Graph, Additions]
+    model: Model,
+    key: FunctionKey,
+    attributes: Mapping[str, AttributeProto],
+    additions: Mapping[Graph, Additions],
+    containers: frozenset[str] | None = None,
 ) -> ModelProto:
     """A function, as one call enters it, as a model of its own whose inputs have the types in ``additions``."""
     bodies = {(function.domain, function.name, function.overload): function for function in model.proto.functions}
@@ -154,6 +168,12 @@ def project_body(
     for node in nodes_within(graph.node):
         bind_attributes(node, attributes)
     _strip_graph(graph, graph.node)
+    containers = container_names(model.proto) if containers is None else containers
+    if substitute(graph.node, containers):
+        _import_domain(proto.opset_import)
+    for callee in proto.functions:
+        if substitute(callee.node, containers):
+            _import_domain(callee.opset_import)
     add(graph, body, additions)
     return proto
 
@@ -222,7 +242,7 @@ def add(proto: GraphProto | FunctionProto, graph: Graph, additions: Mapping[Grap
             continue
         _declare(proto, own)
         for index in own.omitted:
-            _make_identity(proto.node[index])
+            _relax(proto.node[index])
         if isinstance(proto, GraphProto):
             proto.initializer.extend(_named(tensor, name) for name, tensor in own.constants.items())
 
@@ -252,11 +272,17 @@ def _import_domain(imports: Any) -> None:
     opset.version = DOMAIN_VERSION
 
 
-def _make_identity(node: NodeProto) -> None:
-    """Keep the type of an update without its demands (beside an operator without schema stock inference is silent)."""
+def _relax(node: NodeProto) -> None:
+    """Keep the type of an update or gather without its demands on other operands.
+
+    An update becomes an Identity (beside an operator without schema stock inference is silent).
+    """
+    if node.op_type == "PagedCacheGather":
+        node.input[1:] = [""]
+        return
     del node.input[1:]
     del node.output[1:]
-    node.op_type, node.domain = "Identity", ""
+    node.op_type, node.domain = ("Identity", "") if node.op_type == "CacheUpdate" else (SUBSTITUTES["Identity"], DOMAIN)
     node.ClearField("attribute")
 
 
@@ -300,23 +326,29 @@ def _strip_entries(entries: Iterable[ValueInfoProto]) -> None:
 
 
 def _strip_type(proto: TypeProto) -> None:
-    """Replace each quantized tensor inside by the tensor that it decodes to."""
-    inner = proto
+    """Replace each quantized tensor inside by the tensor that it decodes to, and a map to such by a sequence.
+
+    Pages pass through Identity in a map as in a sequence (MC-ACCESS-005 says where else); stock Identity takes no map.
+    """
+    outer = inner = proto
     while True:
         kind = inner.WhichOneof("value")
         if kind == "sequence_type":
-            inner = inner.sequence_type.elem_type
+            outer, inner = inner, inner.sequence_type.elem_type
         elif kind == "map_type":
-            inner = inner.map_type.value_type
+            outer, inner = inner, inner.map_type.value_type
         elif kind == "optional_type":
-            inner = inner.optional_type.elem_type
+            outer, inner = inner, inner.optional_type.elem_type
         else:
             break
     if kind == "quantized_tensor_type":
         tensor = TypeProto.Tensor(elem_type=inner.quantized_tensor_type.elem_type)
         if inner.quantized_tensor_type.HasField("shape"):
             tensor.shape.CopyFrom(inner.quantized_tensor_type.shape)
-        inner.tensor_type.CopyFrom(tensor)
+        if outer.HasField("map_type"):
+            outer.sequence_type.elem_type.tensor_type.CopyFrom(tensor)
+        else:
+            inner.tensor_type.CopyFrom(tensor)
 
 
 def _declare(proto: GraphProto | FunctionProto, additions: Additions) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from mutcache.errors import DecodeError, MutcacheError
-from mutcache.proto.onnx_ml import GraphProto, ModelProto, NodeProto, TensorAnnotation, ValueInfoProto
+from mutcache.proto.onnx_ml import FunctionProto, GraphProto, ModelProto, NodeProto, TensorAnnotation, ValueInfoProto
 
 #: The new name of a value that is visible in one scope; an absent operand, ``""``, is never asked for.
 Translate = Callable[[str], str]
@@ -129,3 +129,36 @@ def defined_names(graph: GraphProto) -> Iterator[str]:
     yield from (sparse.values.name for sparse in graph.sparse_initializer)
     for node in graph.node:
         yield from filter(None, node.output)
+
+
+def value_names(body: GraphProto | FunctionProto) -> Iterator[str]:
+    """Every name of a value that ``body`` itself mentions."""
+    if isinstance(body, FunctionProto):
+        yield from (*body.input, *body.output)
+        for node in body.node:
+            yield from filter(None, node.output)
+    else:
+        yield from defined_names(body)
+        yield from (entry.name for entry in body.output)
+    yield from (entry.name for entry in body.value_info)
+    for node in body.node:
+        yield from node.input
+
+
+class FreshNames:
+    """Names that nothing in the model bears."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+        self._number: dict[str, int] = {}
+
+    def __call__(self, name: str) -> str:
+        """``name`` itself if it is free, else ``name`` with a number; not free any more in either case."""
+        fresh = name
+        number = self._number.get(name, 0)
+        while fresh in self._taken:
+            number += 1
+            fresh = f"{name}__{number}"
+        self._number[name] = number
+        self._taken.add(fresh)
+        return fresh

@@ -169,6 +169,8 @@ class Req(enum.StrEnum):
     MC_PAGED_014 = "MC-PAGED-014"
     MC_PAGED_015 = "MC-PAGED-015"
     MC_PAGED_016 = "MC-PAGED-016"
+    MC_PAGED_017 = "MC-PAGED-017"
+    MC_PAGED_018 = "MC-PAGED-018"
     MC_QUANT_001 = "MC-QUANT-001"
     MC_QUANT_002 = "MC-QUANT-002"
     MC_QUANT_003 = "MC-QUANT-003"
@@ -525,13 +527,14 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.MODEL,
         phases=(Phase.CHECK,),
         profile=Profile.PAGED,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "A sequence of or map to quantized tensors MUST be consumed only by operators of the domain "
-            "``onnx.mutable_cache``, by ``Identity``, ``SequenceLength``, control flow and function calls. A map as an "
-            "input or output of a control flow node and a sequence as the state of a Scan MUST be rejected."
+            "``onnx.mutable_cache``, by ``Identity``, control flow and function calls, a sequence also by "
+            "``SequenceLength``. A map as an input or output of a control flow node and a sequence as the state of a "
+            "Scan MUST be rejected."
         ),
-        text_hash="411673e97699bb58cd1c43b7ca3b78905c2030acd8172717c87d95860acf1d52",
+        text_hash="5557e5987c53b862e08f906a239e6319bf8d69ab3d05d65400fffa151a2b1b10",
         chapter="03-access.rst",
     ),
     Req.MC_SHAPE_001: Requirement(
@@ -1192,11 +1195,12 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.RUNTIME,
         phases=(Phase.RUN,),
         profile=Profile.PAGED,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
-            "Updating an existing page MUST NOT allocate, and MUST leave its payload at its address."
+            "Updating an existing page whose type stays the same MUST NOT allocate, and MUST leave its payload at its "
+            "address."
         ),
-        text_hash="5f0cdd976777c4adee487df64a185900585e34168d88c20b8d8ba58a3ef377b1",
+        text_hash="5f7a3e83b96af5838bf42f5e981e3b1bdeb884f0a2bd5fb81e076095cb4c06a0",
         chapter="09-paged.rst",
     ),
     Req.MC_PAGED_002: Requirement(
@@ -1204,11 +1208,12 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.RUNTIME,
         phases=(Phase.RUN,),
         profile=Profile.PAGED,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
-            "Updating a page MUST NOT change any byte of its other rows or of other pages."
+            "An update MUST NOT change any byte of other pages. Unless it changes the type of its page, it MUST NOT "
+            "change any byte of the rows that it does not write."
         ),
-        text_hash="c2bab33b1e78a5d49bb827959b30c66cfca2f3683809344711fe2755da3fc9b2",
+        text_hash="9ddf7b150acced6a1d5080c0a755f5f1264366a4f40575cd2629e04d8a395534",
         chapter="09-paged.rst",
     ),
     Req.MC_PAGED_003: Requirement(
@@ -1216,7 +1221,7 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.RUNTIME,
         phases=(Phase.RUN,),
         profile=Profile.PAGED,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "An update of page ``page_id == length`` of a sequence, or of an absent key of a map, MUST create that "
             "page and allocate nothing else; the payload of rows that the update does not write MUST be zero bytes."
@@ -1227,26 +1232,26 @@ _ENTRIES: dict[Req, Requirement] = {
     Req.MC_PAGED_004: Requirement(
         level=Level.MUST,
         subject=Subject.RUNTIME,
-        phases=(Phase.RUN,),
+        phases=(Phase.CHECK, Phase.RUN,),
         profile=Profile.PAGED,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "A negative ``page_id``, and for a sequence a ``page_id`` greater than its length, MUST be an error."
         ),
-        text_hash="0030ed6ff78a016d1effafea862f4ff9353b5803fbc245c5e805c4df240878d7",
+        text_hash="76b8731e8c2618647f893ae194f1d7f82e400f6d0a6b53fdf82f56611bfd7d00",
         chapter="09-paged.rst",
     ),
     Req.MC_PAGED_005: Requirement(
         level=Level.MUST,
         subject=Subject.RUNTIME,
-        phases=(Phase.RUN,),
+        phases=(Phase.CHECK, Phase.RUN,),
         profile=Profile.PAGED,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "An update with a negative position or with position + length greater than the page size along ``axis`` "
             "MUST fail."
         ),
-        text_hash="2ffa0629ee1a0e596f5431d8dda65c282b7b69104cd6302397e33b8193058198",
+        text_hash="adc2906c2cf224917b84358f9342804987681eb6da36e17af5b1a3a530cbd4c1",
         chapter="09-paged.rst",
     ),
     Req.MC_PAGED_006: Requirement(
@@ -1254,7 +1259,7 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.RUNTIME,
         phases=(Phase.CHECK, Phase.BIND, Phase.RUN,),
         profile=Profile.HETEROGENEOUS,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "A quantized type that is no index into ``ModelProto.quantizations``, or that is missing from a non-empty "
             "``allowed_quantized_type``, MUST be rejected."
@@ -1265,14 +1270,14 @@ _ENTRIES: dict[Req, Requirement] = {
     Req.MC_PAGED_007: Requirement(
         level=Level.MUST,
         subject=Subject.RUNTIME,
-        phases=(Phase.CHECK, Phase.BIND,),
+        phases=(Phase.CHECK, Phase.BIND, Phase.RUN,),
         profile=Profile.PAGED,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "A page whose dims, decoded element type or ``n_bytes`` disagree with the container or with the layout of "
             "its declaration MUST be rejected."
         ),
-        text_hash="d95017ae9530834894ac238433fa50e80b537ab862717d8ed3ac89d00896dc68",
+        text_hash="e4e4c1fed28feaf087082b90a2e2f102d4566293ea6ceeef84eea2047c0e44f3",
         chapter="09-paged.rst",
     ),
     Req.MC_PAGED_008: Requirement(
@@ -1280,7 +1285,7 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.RUNTIME,
         phases=(Phase.RUN,),
         profile=Profile.HETEROGENEOUS,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "Changing a page to a type of another byte size MUST replace that page only. Its old rows MUST be "
             "re-encoded, decoded from the old type and encoded into the new one; all other payloads MUST stay at their "
@@ -1294,7 +1299,7 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.RUNTIME,
         phases=(Phase.RUN,),
         profile=Profile.HETEROGENEOUS,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "Changing a page to a type of equal byte size MUST leave its payload at its address."
         ),
@@ -1306,7 +1311,7 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.RUNTIME,
         phases=(Phase.RUN,),
         profile=Profile.PAGED,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "Growing the page table MUST NOT move or copy a payload."
         ),
@@ -1316,13 +1321,13 @@ _ENTRIES: dict[Req, Requirement] = {
     Req.MC_PAGED_011: Requirement(
         level=Level.MUST,
         subject=Subject.RUNTIME,
-        phases=(Phase.BIND,),
+        phases=(Phase.BIND, Phase.RUN,),
         profile=Profile.PAGED,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "A page table in which two payloads are the same or overlap MUST be rejected."
         ),
-        text_hash="5e039a8299584d5d947489bd4f2154b9e59738caa5641909bbe8284e3d4fc335",
+        text_hash="1a5c0950f2cd17621b8cdb4c9e398de70619a35016733dad346e4fce0cfc8593",
         chapter="09-paged.rst",
     ),
     Req.MC_PAGED_012: Requirement(
@@ -1330,7 +1335,7 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.RUNTIME,
         phases=(Phase.RUN,),
         profile=Profile.PAGED,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "When a ``PagedCacheUpdate`` fails, for lack of memory too, the table and all payloads MUST be as they "
             "were before it."
@@ -1343,7 +1348,7 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.MODEL,
         phases=(Phase.CHECK,),
         profile=Profile.PAGED,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "A page with a quantization whose groups span rows MUST NOT be written in part; a model that asks for it "
             "MUST be rejected."
@@ -1354,14 +1359,14 @@ _ENTRIES: dict[Req, Requirement] = {
     Req.MC_PAGED_014: Requirement(
         level=Level.MUST,
         subject=Subject.RUNTIME,
-        phases=(Phase.RUN,),
+        phases=(Phase.BIND, Phase.RUN,),
         profile=Profile.PAGED,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "A map container MUST behave as a sequence does, except that its keys MAY be any non-negative INT64 and "
             "MAY have gaps."
         ),
-        text_hash="0a437a9ba51ec9398de79a7bb102c1172692c86673ee27047641e7a4bac2c912",
+        text_hash="cce7182b3a6e7e776338012bb337f9307a351361e516aa4db12a3a534704c15f",
         chapter="09-paged.rst",
     ),
     Req.MC_PAGED_015: Requirement(
@@ -1369,7 +1374,7 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.RUNTIME,
         phases=(Phase.RUN,),
         profile=Profile.HETEROGENEOUS,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "Creating a page without ``quantized_type`` MUST be an error, unless ``allowed_quantized_type`` has "
             "exactly one entry, which is then the type."
@@ -1382,11 +1387,39 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.RUNTIME,
         phases=(Phase.RUN,),
         profile=Profile.PAGED,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "Gathering a page that the table does not have MUST be an error."
         ),
         text_hash="4707f95646aca397b3dfb92fa67f52a682368ae89290e64201adaec03c4614cb",
+        chapter="09-paged.rst",
+    ),
+    Req.MC_PAGED_017: Requirement(
+        level=Level.MUST,
+        subject=Subject.RUNTIME,
+        phases=(Phase.CHECK, Phase.RUN,),
+        profile=Profile.PAGED,
+        status=Status.FINAL,
+        sentence=(
+            "The operands of a ``PagedCacheUpdate`` and of a ``PagedCacheGather`` MUST agree. The pages have a rank of "
+            "at least 1, and ``axis`` lies in [-rank, rank - 1]; ``values`` has the element type and the rank of the "
+            "pages and, along every axis but ``axis``, their size; ``page_id``, ``position`` and ``quantized_type`` "
+            "are INT64 of rank 0, ``page_ids`` is INT64 of rank 1."
+        ),
+        text_hash="5851ad71a726e8c4a01eed7ff96c29d80bab6eea56e79049d713b3bf9cdcfba1",
+        chapter="09-paged.rst",
+    ),
+    Req.MC_PAGED_018: Requirement(
+        level=Level.MUST,
+        subject=Subject.RUNTIME,
+        phases=(Phase.RUN,),
+        profile=Profile.PAGED,
+        status=Status.FINAL,
+        sentence=(
+            "Creating the first page of a table MUST be an error when neither the container nor what is bound or "
+            "supplied tells the size of a page along ``axis``."
+        ),
+        text_hash="2ef4c0fa948b08b49f7de45b124d5a173269cb21a87a8537d639d6e41949f92e",
         chapter="09-paged.rst",
     ),
     Req.MC_QUANT_001: Requirement(
@@ -1394,7 +1427,7 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.RUNTIME,
         phases=(Phase.RUN,),
         profile=Profile.PAGED,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "The payload of a page MUST have the layout that its declaration determines."
         ),
@@ -1406,7 +1439,7 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.RUNTIME,
         phases=(Phase.RUN,),
         profile=Profile.PAGED,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "Every decoded element MUST differ by at most 1 unit in the last place of ``data_type`` from the element "
             "that the decoding formula gives."
@@ -1419,7 +1452,7 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.RUNTIME,
         phases=(Phase.RUN,),
         profile=Profile.PAGED,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "The error of an encoded element, decoded by the formula, MUST NOT exceed the bound of its declaration."
         ),
@@ -1431,7 +1464,7 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.RUNTIME,
         phases=(Phase.RUN,),
         profile=Profile.PAGED,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "An encoded payload SHOULD equal that of the canonical encoder byte for byte."
         ),
@@ -1443,7 +1476,7 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.RUNTIME,
         phases=(Phase.RUN,),
         profile=Profile.PAGED,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
             "A group of a ``packed_linear`` page that contains a NaN or an infinity MUST decode to NaN throughout. A "
             "``cast`` page MUST keep NaN and saturate infinities. A static ``linear`` page MUST encode NaN as code 0 "
@@ -1457,11 +1490,11 @@ _ENTRIES: dict[Req, Requirement] = {
         subject=Subject.MODEL,
         phases=(Phase.CHECK,),
         profile=Profile.PAGED,
-        status=Status.PLANNED,
+        status=Status.FINAL,
         sentence=(
-            "A declaration that version 1 does not accept MUST be rejected at load."
+            "A declaration that a page may have and that version 1 does not accept MUST be rejected at load."
         ),
-        text_hash="e53c4c5d24371cbc546bb8a093ad25a2ca65a74546f389a3a9383d0729428d31",
+        text_hash="ed64ed91a4aa6dbf88b916a24a2e91e58a08f56772b609dfc0ae0e41f4aa49f5",
         chapter="10-quant.rst",
     ),
     Req.MC_MEM_001: Requirement(
@@ -1496,25 +1529,25 @@ _ENTRIES: dict[Req, Requirement] = {
         level=Level.MUST,
         subject=Subject.RUNTIME,
         phases=(Phase.RUN,),
-        profile=Profile.MEMORY,
-        status=Status.PLANNED,
+        profile=Profile.PAGED,
+        status=Status.FINAL,
         sentence=(
             "Creating pages MUST take at most 1.25 times the bytes of those pages, beside the workspace of 8 MiB."
         ),
-        text_hash="0c4ffebafdb1d48df22d8a5fd850170f1330f45e50dcb7c4deed01d8240c318d",
+        text_hash="4d79d52dd3a09d1e4dfa0c348fddcd0f0b3b9aca15c74bac929f56a66ec1f9d3",
         chapter="11-mem.rst",
     ),
     Req.MC_MEM_004: Requirement(
         level=Level.MUST,
         subject=Subject.RUNTIME,
         phases=(Phase.RUN,),
-        profile=Profile.MEMORY,
-        status=Status.PLANNED,
+        profile=Profile.PAGED,
+        status=Status.FINAL,
         sentence=(
             "Changing the type of a page MUST take at most 1.25 times the bytes of the old page and the new one, "
             "beside the workspace of 8 MiB."
         ),
-        text_hash="5b63575a0b9e9b4c747aa08a1a1ea0e0b09816a113ad3e98255bd1915b9a7be1",
+        text_hash="a233702753e213990eddc93813b6e4a597792bc79b1f2387477c8851a1521352",
         chapter="11-mem.rst",
     ),
 }

@@ -24,6 +24,7 @@ from mutcache.proto import serialize
 from mutcache.proto.onnx_ml import TensorProto
 from mutcache.statements import Statements
 from mutcache.stock import MAX_CALLED, StockTypes, called_nodes, infer, infer_types, structure_error
+from mutcache.stock_pages import container_names
 from mutcache.symbols import Symbols
 
 #: How often stock inference is asked again. What follows from what it says the last time is not looked for.
@@ -46,6 +47,7 @@ class ShapesContext:
     def __init__(self, model: Model, aliases: ModelAliases, *, base: bool = True) -> None:
         """Infer and merge. Without ``base`` stock onnx is not asked, and only declarations are known."""
         self._model = model
+        self._containers = container_names(model.proto)
         self._aliases = aliases
         self.frames = enter(aliases)
         self._inside: dict[Frame, list[Frame]] = {}
@@ -137,7 +139,7 @@ class ShapesContext:
             self._tell(main)
         types = _together(needed, self._told_types(main))
         try:
-            projected = serialize(project(self._model, types))
+            projected = self._project(types)
         except MutcacheError as error:
             self.structure_error = error.message
             return
@@ -151,7 +153,7 @@ class ShapesContext:
         message, found = self._infer(types, constants, projected)
         if message:
             if types != needed:
-                self.inference_error, found = infer(serialize(project(self._model, needed)), self._names)
+                self.inference_error, found = infer(self._project(needed), self._names)
             else:
                 self.inference_error = message
             self.merged_error = "" if self.inference_error else message
@@ -178,11 +180,13 @@ class ShapesContext:
     ) -> tuple[str, StockTypes]:
         """Stock inference with ``types`` and ``constants``; ``projected`` is the projection without the constants."""
         if constants:
-            both = project(self._model, _together(types, constants))
-            message, found = infer(serialize(both), self._names)
+            message, found = infer(self._project(_together(types, constants)), self._names)
             if not message:
                 return message, found
-        return infer(projected or serialize(project(self._model, types)), self._names)
+        return infer(projected or self._project(types), self._names)
+
+    def _project(self, additions: Mapping[Graph, Additions]) -> bytes:
+        return serialize(project(self._model, additions, self._containers))
 
     def _learn(self, top: Frame, found: StockTypes) -> None:
         for frame in self._inside[top]:
@@ -218,7 +222,7 @@ class ShapesContext:
                 news = True
                 self._questions[frame] = question
                 if question not in self._answers:
-                    body = project_body(self._model, frame.key, attributes, additions)
+                    body = project_body(self._model, frame.key, attributes, additions, self._containers)
                     self._answers[question] = infer_types(serialize(body))
                 self._learn(frame, self._answers[question])
         return news
@@ -352,11 +356,12 @@ class ShapesContext:
             omitted = {
                 index
                 for index in graph.marked
-                if graph.nodes[index].is_cache_update and (graph.path, graph.nodes[index].label) in rejected
+                if (graph.nodes[index].is_cache_update or graph.nodes[index].is_gather)
+                and (graph.path, graph.nodes[index].label) in rejected
             }
             if omitted:
                 additions.setdefault(graph, Additions()).omitted = omitted
-        return infer(serialize(project(self._model, additions)))[0]
+        return infer(self._project(additions))[0]
 
 
 def _qualified(fact: Fact) -> str:

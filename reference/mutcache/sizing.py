@@ -8,9 +8,7 @@ A body of a function is visited for each kind of call, a loop body until its car
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 import numpy as np
@@ -18,17 +16,16 @@ import onnx
 from onnx import defs, helper, numpy_helper, shape_inference
 
 from mutcache.classes import AliasClasses, ModelAliases
-from mutcache.constructs import Construct, construct_of, function_key, scan_outputs, slots
+from mutcache.constructs import Construct, construct_of, function_key, slots
 from mutcache.decode import decode_type
 from mutcache.errors import PlanError
 from mutcache.folding import Constant, constant_value, evaluate, shape_value, tensor_value
-from mutcache.model import FunctionKey, Graph, Model, Node, TensorType
+from mutcache.model import FunctionKey, Graph, Model, Node, TensorType, Value, page_type
 from mutcache.projection import bind_attributes, call_attributes
-from mutcache.proto.onnx_ml import AttributeProto, FunctionProto, NodeProto, TensorProto
-from mutcache.requirements import Req
-from mutcache.rules.shape import overflow
-from mutcache.schemas import update_attributes
+from mutcache.proto.onnx_ml import FunctionProto, NodeProto, TensorProto
+from mutcache.sized import SizedGraph, Visit, declared_types, require_room
 from mutcache.sizes import Size, byte_size, elements, meet, sharpen, stacked, with_sizes
+from mutcache.stock_pages import SUBSTITUTES
 
 #: Nodes that are visited at most: functions that call functions make much of a small model.
 MAX_VISITED: Final = 1 << 20
@@ -37,39 +34,6 @@ _MAX_ELEMENTS: Final = 1 << 10
 _INTEGERS: Final = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
 #: Give something else in every run.
 _RANDOM: Final = frozenset({"Bernoulli", "Multinomial", "RandomNormalLike", "RandomUniformLike"})
-
-
-@dataclass(eq=False)
-class SizedGraph:
-    """One graph with the types of its values.
-
-    Attributes:
-        graph: the graph.
-        scope: its alias classes.
-        types: every name that the graph defines to its type, or None; dimensions are sizes or None.
-        constants: outputs of Constant nodes: part of the model, like initializers.
-        bodies: of nodes that hold graphs or call functions: attribute ("" for a call) to the graph that runs. A
-            branch that a constant condition never takes is absent.
-        lacking: of values without a known size, the symbols in their declared types that have no value.
-    """
-
-    graph: Graph
-    scope: AliasClasses
-    types: dict[str, TensorType | None] = field(default_factory=dict)
-    constants: set[str] = field(default_factory=set)
-    bodies: dict[int, dict[str, SizedGraph]] = field(default_factory=dict)
-    lacking: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def walk(self) -> Iterator[SizedGraph]:
-        """This graph and those inside it, each once, outer ones first."""
-        seen: set[SizedGraph] = set()
-        pending = [self]
-        while pending:
-            sized = pending.pop()
-            if sized not in seen:
-                seen.add(sized)
-                yield sized
-                pending += [body for bodies in reversed(sized.bodies.values()) for body in bodies.values()]
 
 
 def size_model(model: Model, aliases: ModelAliases, dims: Mapping[str, int]) -> SizedGraph:
@@ -102,48 +66,6 @@ def value_inputs(graph: Graph) -> list[str]:
     ]
 
 
-@dataclass(eq=False)
-class _Frame:
-    """One graph as it is visited: what is known so far, names of enclosing graphs included."""
-
-    sized: SizedGraph
-    types: MutableMapping[str, TensorType | None]
-    constants: MutableMapping[str, Constant]
-    declared: Mapping[str, TensorType]
-    attributes: Mapping[str, AttributeProto] | None
-    opsets: Mapping[str, int]
-    dims: Mapping[str, int]
-    is_certain: bool
-
-    def inside(self, graph: Graph, scope: AliasClasses) -> _Frame:
-        """The frame of a graph that a node of this one holds; whether it runs at all, nobody knows."""
-        return _Frame(
-            SizedGraph(graph, scope),
-            ChainMap({}, self.types),
-            ChainMap({}, self.constants),
-            _declared(graph),
-            self.attributes,
-            self.opsets,
-            self.dims,
-            is_certain=False,
-        )
-
-    def define(self, name: str, known: TensorType | None, constant: Constant | None = None) -> None:
-        """Enter what is known of a name that the graph defines; declarations add what inference does not know."""
-        if not name:
-            return
-        declared = self.declared.get(name)
-        self.sized.lacking.pop(name, None)
-        if declared is not None:
-            known = sharpen(known, with_sizes(declared, self.dims))
-            symbols = tuple(dim for dim in declared.dims or () if isinstance(dim, str) and dim not in self.dims)
-            if symbols and self.attributes is None and byte_size(known) is None:
-                self.sized.lacking[name] = symbols
-        self.types[name] = self.sized.types[name] = known
-        if constant is not None:
-            self.constants[name] = constant
-
-
 class _Sizer:
     def __init__(self, model: Model, aliases: ModelAliases, dims: Mapping[str, int]) -> None:
         self._model = model
@@ -155,8 +77,16 @@ class _Sizer:
 
     def main(self) -> SizedGraph:
         graph = self._model.graph
-        frame = _Frame(
-            SizedGraph(graph, self._aliases.main), {}, {}, _declared(graph), None, self._model.opsets, self._dims, True
+        frame = Visit(
+            SizedGraph(graph, self._aliases.main),
+            {},
+            {},
+            {},
+            declared_types(graph),
+            None,
+            self._model.opsets,
+            self._dims,
+            True,
         )
         values = set(value_inputs(graph))
         for value in graph.inputs:
@@ -167,6 +97,7 @@ class _Sizer:
                 dtype = helper.tensor_dtype_to_np_dtype(known.elem_type)
                 constant = np.full(cast("tuple[int, ...]", known.dims), given, dtype)
             frame.define(value.name, with_sizes(known, self._dims), constant)
+            self._container(frame, value)
         for root, members in self._aliases.main.members.items():
             for member in members:  # what one name of a class declares holds for the storage
                 if root in frame.types and member in frame.declared:
@@ -174,7 +105,24 @@ class _Sizer:
         self._visit(frame)
         return frame.sized
 
-    def _visit(self, frame: _Frame) -> None:
+    def _container(self, frame: Visit, value: Value) -> None:
+        """Enter what the pages of an input are; what one name of a class declares holds for the container."""
+        element = page_type(value.type)
+        if element is None:
+            return
+        page = TensorType(element.elem_type, element.dims)
+        declared = {one.name: page_type(one.type) for one in frame.sized.graph.declared()}
+        known = with_sizes(page, self._dims)
+        for member in self._aliases.main.members.get(value.name, ()):
+            other = declared.get(member)
+            if other is not None:
+                known = sharpen(known, with_sizes(TensorType(other.elem_type, other.dims), self._dims))
+        frame.define_pages(value.name, known)
+        symbols = tuple(dim for dim in element.dims or () if isinstance(dim, str) and dim not in self._dims)
+        if symbols and byte_size(known) is None:
+            frame.sized.lacking[value.name] = symbols
+
+    def _visit(self, frame: Visit) -> None:
         graph = frame.sized.graph
         inputs = {value.name for value in graph.inputs}
         for name, tensor in graph.initializers.items():
@@ -192,7 +140,7 @@ class _Sizer:
         for node in graph.nodes:
             self._node(frame, node)
 
-    def _node(self, frame: _Frame, node: Node) -> None:
+    def _node(self, frame: Visit, node: Node) -> None:
         proto = _bound(frame, node.proto)
         kind = construct_of(node)
         known: Sequence[TensorType | None] = ()
@@ -208,7 +156,10 @@ class _Sizer:
         elif kind is None:
             known = self._infer(frame, node, proto)
             if node.is_cache_update and frame.is_certain:
-                _require_room(frame, node, proto)
+                require_room(frame, node, proto)
+            if node.is_paged_update:
+                wanted = frame.constants.get("".join(node.inputs[4:]))
+                frame.sized.page_types[node.index] = None if wanted is None else int(wanted.reshape(-1)[0])
             if node.is_standard and node.op_type == "Constant":
                 frame.sized.constants.update(node.outputs)
                 constant = constant_value(proto)
@@ -216,9 +167,20 @@ class _Sizer:
                 constant = _fold(frame, node, proto, known[0])
         for position, name in enumerate(node.outputs):
             frame.define(name, known[position] if position < len(known) else None, None if position else constant)
+            self._output_pages(frame, node, name)
 
-    def _infer(self, frame: _Frame, node: Node, proto: NodeProto) -> list[TensorType | None]:
+    def _output_pages(self, frame: Visit, node: Node, name: str) -> None:
+        """Enter what the pages of an output are: those of what it aliases, or is the value of."""
+        link = frame.sized.scope.links.get(name)
+        source = link.source if link is not None else ""
+        if not source and node.is_standard and node.op_type == "Identity":
+            source = node.inputs[0]
+        frame.define_pages(name, frame.pages.get(source))
+
+    def _infer(self, frame: Visit, node: Node, proto: NodeProto) -> list[TensorType | None]:
         """What the operator's schema says."""
+        if node.is_standard and node.op_type in SUBSTITUTES and node.inputs[0] in frame.pages:
+            return [None if node.op_type == "Identity" else TensorType(TensorProto.INT64, ())]
         domain = "" if node.is_standard else node.domain
         version = frame.opsets.get(node.domain, frame.opsets.get(domain, frame.opsets.get("ai.onnx", 1)))
         stock = onnx.NodeProto.FromString(proto.SerializeToString())
@@ -229,7 +191,13 @@ class _Sizer:
             found = shape_inference.infer_node_outputs(
                 schema,
                 stock,
-                {name: _type_proto(frame.types.get(name)) for name in node.inputs if name},
+                {
+                    name: _type_proto(frame.types.get(name))
+                    if name not in frame.pages
+                    else helper.make_sequence_type_proto(_type_proto(frame.pages[name]))
+                    for name in node.inputs
+                    if name
+                },
                 data,
                 opset_imports=self._imported(frame.opsets),
             )
@@ -257,7 +225,7 @@ class _Sizer:
 
     def _body(
         self,
-        frame: _Frame,
+        frame: Visit,
         node: Node,
         attribute: str,
         formals: Sequence[TensorType | None] = (),
@@ -269,11 +237,13 @@ class _Sizer:
         inner = frame.inside(graph, scope)
         for value, known in zip(graph.inputs, formals, strict=False):
             inner.define(value.name, known)
+        for slot in slots(node, graph):
+            inner.define_pages(graph.inputs[slot.formal].name, frame.pages.get(node.inputs[slot.initial]))
         self._visit(inner)
         frame.sized.bodies.setdefault(node.index, {})[attribute] = inner.sized
         return inner.sized
 
-    def _branch(self, frame: _Frame, node: Node) -> list[TensorType | None]:
+    def _branch(self, frame: Visit, node: Node) -> list[TensorType | None]:
         condition = frame.constants.get(node.inputs[0])
         taken = "" if condition is None or condition.size != 1 else "then_branch" if condition.any() else "else_branch"
         bodies = [self._body(frame, node, name) for name in node.subgraphs if taken in ("", name)]
@@ -282,18 +252,19 @@ class _Sizer:
             first = [meet(one, two) for one, two in zip(first, other, strict=False)]
         return first
 
-    def _loop(self, frame: _Frame, node: Node) -> list[TensorType | None]:
+    def _loop(self, frame: Visit, node: Node) -> list[TensorType | None]:
         ((attribute, graph),) = node.subgraphs.items()
         trips = frame.constants.get(node.inputs[0]) if any(node.inputs[:1]) else None
         count = int(trips.reshape(-1)[0]) if trips is not None and trips.size == 1 else None
         if count is not None and count < 0:
             count = 0
+        frame.sized.trips[node.index] = count
         first = [TensorType(TensorProto.INT64, ()), TensorType(TensorProto.BOOL, ())]
         carried = [frame.types.get(node.inputs[slot.initial]) for slot in slots(node, graph)]
         carried, results = self._settle(frame, node, attribute, carried, first, (), 1)
         return carried + [stacked(known, count, 0) for known in results[len(carried) :]]
 
-    def _scan(self, frame: _Frame, node: Node, proto: NodeProto) -> list[TensorType | None]:
+    def _scan(self, frame: Visit, node: Node, proto: NodeProto) -> list[TensorType | None]:
         ((attribute, graph),) = node.subgraphs.items()
         given = {each.name: list(each.ints) for each in proto.attribute}
         carried = [frame.types.get(node.inputs[slot.initial]) for slot in slots(node, graph)]
@@ -312,6 +283,7 @@ class _Sizer:
             length = sizes.pop(axis)
             count = length if isinstance(length, int) else count
             slices.append(TensorType(known.elem_type, tuple(sizes)))
+        frame.sized.trips[node.index] = count
         carried, results = self._settle(frame, node, attribute, carried, (), slices, 0)
         axes = given.get("scan_output_axes", [])
         axes += [0] * (len(results) - len(carried) - len(axes))
@@ -320,7 +292,7 @@ class _Sizer:
 
     def _settle(
         self,
-        frame: _Frame,
+        frame: Visit,
         node: Node,
         attribute: str,
         carried: list[TensorType | None],
@@ -341,7 +313,7 @@ class _Sizer:
                 return carried, results
             carried = widened
 
-    def _call(self, frame: _Frame, node: Node, proto: NodeProto) -> list[TensorType | None]:
+    def _call(self, frame: Visit, node: Node, proto: NodeProto) -> list[TensorType | None]:
         key: FunctionKey = function_key(node)
         graph = self._model.functions[key]
         attributes = call_attributes(cast("FunctionProto", graph.proto), proto)
@@ -350,6 +322,11 @@ class _Sizer:
             for value, name in zip(graph.inputs, node.inputs, strict=False)
             if name
         ]
+        containers = {
+            value.name: frame.pages[name]
+            for value, name in zip(graph.inputs, node.inputs, strict=False)
+            if name in frame.pages
+        }
         known = (
             key,
             frame.is_certain,
@@ -358,50 +335,27 @@ class _Sizer:
                 (name, kind, None if value is None else (value.dtype.str, value.shape, value.tobytes()))
                 for name, kind, value in arguments
             ),
+            tuple(containers.items()),
         )
         sized = self._calls.get(known)
         if sized is None:
             opsets = {opset.domain: opset.version for opset in cast("FunctionProto", graph.proto).opset_import}
             scope = self._aliases.functions.get(key) or AliasClasses(graph)
             # Symbols inside a function belong to each call: the dimensions of the model say nothing of them.
-            inner = _Frame(SizedGraph(graph, scope), {}, {}, _declared(graph), attributes, opsets, {}, frame.is_certain)
+            inner = Visit(
+                SizedGraph(graph, scope), {}, {}, {}, declared_types(graph), attributes, opsets, {}, frame.is_certain
+            )
             for name, kind, value in arguments:
                 inner.define(name, kind, value)
+            for name, page in containers.items():
+                inner.define_pages(name, page)
             self._visit(inner)
             sized = self._calls[known] = inner.sized
         frame.sized.bodies.setdefault(node.index, {})[""] = sized
         return [sized.types.get(value.name) for value in graph.outputs]
 
 
-def _require_room(frame: _Frame, node: Node, proto: NodeProto) -> None:
-    """Refuse sizes with which an update that every run reaches can only fail (MC-SHAPE-005)."""
-    attributes = update_attributes(proto)
-    cache, values = (frame.types.get(name) for name in node.inputs[:2])
-    if cache is None or values is None or cache.dims is None or values.dims is None:
-        return
-    positions = frame.constants.get(node.inputs[2])
-    axis = attributes.axis % len(cache.dims)
-    message = overflow(
-        attributes.mode,
-        [] if positions is None else [int(position) for position in positions.reshape(-1)],
-        values.dims[axis],
-        cache.dims[axis],
-    )
-    if message:
-        raise PlanError(
-            f"{node.label} of {frame.sized.graph.path} does not fit with these sizes: {message}",
-            requirement=Req.MC_SHAPE_005,
-            hint=f"axis {attributes.axis} of {node.inputs[0]!r} is the capacity, which no update can leave or extend",
-            node=node.label,
-        )
-
-
-def _declared(graph: Graph) -> dict[str, TensorType]:
-    """The declared tensor types by name."""
-    return {value.name: value.type for value in graph.declared() if isinstance(value.type, TensorType)}
-
-
-def _bound(frame: _Frame, proto: NodeProto) -> NodeProto:
+def _bound(frame: Visit, proto: NodeProto) -> NodeProto:
     """The node with the values of the attributes that it takes from its function."""
     if frame.attributes is None or not any(attribute.ref_attr_name for attribute in proto.attribute):
         return proto
@@ -411,12 +365,12 @@ def _bound(frame: _Frame, proto: NodeProto) -> NodeProto:
     return bound
 
 
-def _results(body: SizedGraph, frame: _Frame) -> list[TensorType | None]:
+def _results(body: SizedGraph, frame: Visit) -> list[TensorType | None]:
     """The types of the outputs of a subgraph of ``frame``."""
     return [body.types.get(value.name, frame.types.get(value.name)) for value in body.graph.outputs]
 
 
-def _fold(frame: _Frame, node: Node, proto: NodeProto, known: TensorType | None) -> Constant | None:
+def _fold(frame: Visit, node: Node, proto: NodeProto, known: TensorType | None) -> Constant | None:
     """The elements of the one output of a node, if they are few integers and known."""
     if node.op_type in ("Shape", "Size"):
         return shape_value(frame.types.get(node.inputs[0]), proto)
@@ -437,8 +391,3 @@ def _type_proto(known: TensorType | None) -> onnx.TypeProto:
     if known is None or not known.elem_type:
         return onnx.TypeProto()
     return helper.make_tensor_type_proto(known.elem_type, None if known.dims is None else list(known.dims))
-
-
-def scan_output_names(node: Node, bodies: Iterable[SizedGraph]) -> set[str]:
-    """The outputs of a loop that grow while it runs."""
-    return {node.outputs[at] for body in bodies for at in scan_outputs(node, body.graph) if node.outputs[at]}

@@ -1,4 +1,4 @@
-"""Storage identity, and the exclusive leases of the storage that executions may modify.
+"""Storage identity: where an array lies, whether a run may write to it, and what it is declared to be.
 
 What depends on the kind of array stands here and nowhere else: a device array becomes a :class:`Storage`
 in :func:`storage_of`, and all rules below see only that.
@@ -6,13 +6,10 @@ in :func:`storage_of`, and all rules below see only that.
 
 from __future__ import annotations
 
-import enum
-import itertools
-import os
-import threading
+import math
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from ctypes import c_void_p
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,12 +80,33 @@ class Storage:
     device: str = "cpu"
 
 
+class DeviceArray(Protocol):
+    """An array in the memory of a CUDA device, of whatever library: CuPy's have this."""
+
+    @property
+    def __cuda_array_interface__(self) -> Mapping[str, Any]:
+        """Version 3 of the CUDA array interface."""
+
+
+def is_device_array(value: object) -> bool:
+    """Whether ``value`` is an array in the memory of a CUDA device, of whatever library."""
+    return hasattr(value, "__cuda_array_interface__")
+
+
+def to_host(array: Any) -> Array:
+    """A copy of a device array in host memory, of what everything launched before leaves there."""
+    copy: Array = array.get()
+    return copy
+
+
 def storage_of(array: object) -> Storage:
-    """The storage of a NumPy array (or of a subclass: what counts is its memory).
+    """The storage of a NumPy array (or of a subclass: what counts is its memory), or of a device array.
 
     Raises:
         TypeError: ``array`` is no array that this package knows.
     """
+    if is_device_array(array):
+        return _device_storage(array)
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected a numpy.ndarray, got {type(array).__name__}")
     array = np.asarray(array)  # a subclass may say of itself what it likes
@@ -103,6 +121,31 @@ def storage_of(array: object) -> Storage:
         strides=array.strides,
         contiguous=array.flags.c_contiguous,
         writable=array.flags.writeable,
+    )
+
+
+def _device_storage(array: Any) -> Storage:
+    interface = array.__cuda_array_interface__
+    dtype, shape = np.dtype(array.dtype), tuple(interface["shape"])
+    address, is_read_only = interface["data"]
+    dense = tuple(dtype.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    strides = tuple(interface.get("strides") or dense)
+    device = f"cuda:{getattr(getattr(array, 'device', None), 'id', 0)}"
+    is_empty = 0 in shape
+    steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+    low = address + sum(step for step in steps if step < 0)
+    high = address + sum(step for step in steps if step > 0) + dtype.itemsize
+    return Storage(
+        address=address,
+        nbytes=dtype.itemsize * math.prod(shape),
+        byte_range=ByteRange(device, address, address) if is_empty else ByteRange(device, low, high),
+        dtype=dtype,
+        shape=shape,
+        strides=strides,
+        contiguous=is_empty
+        or all(size == 1 or stride == own for size, stride, own in zip(shape, strides, dense, strict=True)),
+        writable=not is_read_only,
+        device=device,
     )
 
 
@@ -167,27 +210,36 @@ def _last_view(array: Array) -> Array:
 
 
 def is_mapped_writable(byte_range: ByteRange) -> bool:
-    """Whether the process may write every page of the range.
+    """Whether the process may write every page of the range; see :func:`first_unwritable`."""
+    return first_unwritable((byte_range,)) is None
+
+
+def first_unwritable(ranges: Iterable[ByteRange]) -> ByteRange | None:
+    """The first of disjoint ranges, by address, of which the process may not write every memory page, or None.
 
     An array can claim to be writable over a read-only mapping, and the first write would kill the process. The
     mappings of the process say what is true without touching a page. Where the system does not list them (anything
     but Linux), the array's own flag is all there is.
     """
-    if byte_range.is_empty or not _MAPPINGS.exists():
-        return True
-    reached = byte_range.start
+    pending = deque(sorted(one for one in ranges if one.device == "cpu" and not one.is_empty))
+    if not pending or not _MAPPINGS.exists():
+        return None
+    reached = pending[0].start
     with _MAPPINGS.open(encoding="utf-8", errors="replace") as mappings:
         for line in mappings:  # ascending and disjoint
             bounds, permissions = line.split(" ", 2)[:2]
             low, high = (int(bound, 16) for bound in bounds.split("-"))
-            if high <= reached:
-                continue
-            if low > reached or "w" not in permissions:
-                return False
-            reached = high
-            if reached >= byte_range.stop:
-                return True
-    return False
+            while high > reached:
+                if low > reached or "w" not in permissions:
+                    return pending[0]
+                reached = high
+                if reached < pending[0].stop:
+                    break
+                pending.popleft()
+                if not pending:
+                    return None
+                reached = pending[0].start
+    return pending[0]
 
 
 def dtype_of(elem_type: int) -> np.dtype[Any]:
@@ -225,7 +277,13 @@ def show_dims(dims: Sequence[Dim]) -> str:
 
 
 def check_writable_storage(
-    name: str, array: object, declared: TensorType, symbols: dict[str, int], *, in_place: bool = True
+    name: str,
+    array: object,
+    declared: TensorType,
+    symbols: dict[str, int],
+    *,
+    in_place: bool = True,
+    device: str = "cpu",
 ) -> Storage:
     """The storage of ``array``, if a run may write to it as the value ``name``.
 
@@ -235,6 +293,7 @@ def check_writable_storage(
         declared: the value's declared type.
         symbols: sizes of the symbolic dimensions known so far; new ones are entered.
         in_place: whether kernels update the storage, which therefore has to be aligned, or a result is copied to it.
+        device: where it has to be.
 
     Raises:
         BindError: MC-BIND-007 (type, shape, layout, alignment) or MC-BIND-002 (read-only); if it is not updated in
@@ -250,6 +309,12 @@ def check_writable_storage(
     except TypeError as error:
         hint = "allocate an array of the declared type and shape; nothing is ever staged through a copy"
         raise refuse(str(error), hint=hint) from None
+    if storage.device != device:
+        raise refuse(
+            f"it is on {storage.device}, the session needs it on {device}",
+            hint="allocate it on that device; nothing is ever staged through a copy",
+            got=storage.device,
+        )
     dtype = dtype_of(declared.elem_type)
     if storage.dtype != dtype:
         raise refuse(
@@ -277,151 +342,3 @@ def check_writable_storage(
         reason = "the array is read-only" if not storage.writable else f"{storage.byte_range} are mapped read-only"
         raise refuse(reason, Req.MC_BIND_002, "bind storage that you own and may write to")
     return storage
-
-
-class Use(enum.Enum):
-    """What a leased range is to its owner."""
-
-    MUTABLE = "mutable input"
-    OUTPUT = "output"
-    INITIALIZER = "initializer"
-
-    @property
-    def excluded(self) -> frozenset[Use]:
-        """The uses that others cannot make of the range meanwhile: outputs may share, and so may initializers."""
-        return frozenset(Use) if self is Use.MUTABLE else frozenset(Use) - {self}
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A byte range that something asks for or holds, and the name of the value."""
-
-    name: str
-    byte_range: ByteRange
-    use: Use
-
-    def __str__(self) -> str:
-        return f"{self.use.value} {self.name!r} ({self.byte_range})"
-
-
-def first_overlap(asked: Iterable[Claim], held: Iterable[Claim]) -> tuple[Claim, Claim] | None:
-    """A claim of each side that share a byte, or None.
-
-    One sweep in the order of the addresses: a range meets an earlier one of the other side exactly if it starts
-    before the furthest end so far.
-    """
-    furthest: list[Claim | None] = [None, None]
-    entries = [(claim, side) for side, claims in enumerate((asked, held)) for claim in claims]
-    for claim, side in sorted(entries, key=lambda entry: entry[0].byte_range):
-        if claim.byte_range.is_empty:
-            continue
-        other = furthest[1 - side]
-        if other is not None and other.byte_range.overlaps(claim.byte_range):
-            return (other, claim) if side else (claim, other)
-        mine = furthest[side]
-        if mine is None or mine.byte_range.end < claim.byte_range.end:
-            furthest[side] = claim
-    return None
-
-
-def first_overlap_within(claims: Iterable[Claim]) -> tuple[Claim, Claim] | None:
-    """Two of ``claims`` that share a byte, or None."""
-    furthest: Claim | None = None
-    for claim in sorted(claims, key=lambda claim: claim.byte_range):
-        if claim.byte_range.is_empty:
-            continue
-        if furthest is not None and furthest.byte_range.overlaps(claim.byte_range):
-            return furthest, claim
-        furthest = claim  # disjoint from all before it, so it also ends last
-    return None
-
-
-class Lease:
-    """Claims that are held until :meth:`release`, or until nobody refers to the lease any more."""
-
-    __slots__ = ("__weakref__", "_finalizer", "key")
-
-    def __init__(self, key: int, end: Callable[[int], None]) -> None:
-        self.key = key
-        self._finalizer = weakref.finalize(self, end, key)
-        self._finalizer.atexit = False
-
-    def release(self) -> None:
-        """Give the ranges back; a second call does nothing."""
-        self._finalizer()
-
-
-class LeaseTable:
-    """The claims held in this process. Every method may be called from any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._keys = itertools.count()
-        self._held: dict[int, tuple[Claim, ...]] = {}
-        # The garbage collector may end a lease in a thread that is inside this table: it must not wait for the lock.
-        self._ended: deque[int] = deque()
-
-    def acquire(self, claims: Iterable[Claim]) -> Lease:
-        """Lease all of ``claims``, or none.
-
-        Raises:
-            BindError: MC-BIND-004 (they overlap each other), MC-BIND-003 (an initializer), MC-BIND-005 (leased),
-                MC-BIND-012 (it is to hold an initializer).
-        """
-        claims = tuple(claims)
-        written = [claim for claim in claims if claim.use is not Use.INITIALIZER]
-        if (pair := first_overlap_within(written)) is not None:
-            raise BindError(
-                f"{pair[0]} overlaps {pair[1]} of the same binding",
-                requirement=Req.MC_BIND_004,
-                hint="bind disjoint storage to each value",
-            )
-        with self._lock:
-            self._collect()
-            held = [claim for group in self._held.values() for claim in group]
-            for use in Use:
-                asked = [claim for claim in claims if claim.use is use]
-                excluded = use.excluded
-                _refuse(first_overlap(asked, [claim for claim in held if claim.use in excluded]) if asked else None)
-            key = next(self._keys)
-            self._held[key] = claims
-        return Lease(key, self._ended.append)
-
-    def renew_lock(self) -> None:
-        """Forget who holds the lock: a thread that a child process has not got cannot release it."""
-        self._lock = threading.Lock()
-
-    def held(self) -> Mapping[int, tuple[Claim, ...]]:
-        """The claims held now, by the key of their lease."""
-        with self._lock:
-            self._collect()
-            return dict(self._held)
-
-    def _collect(self) -> None:
-        """Forget the leases that ended. Needs the lock."""
-        while self._ended:
-            del self._held[self._ended.popleft()]
-
-
-def _refuse(pair: tuple[Claim, Claim] | None) -> None:
-    if pair is None:
-        return
-    asked, held = pair
-    requirement, hint = Req.MC_BIND_005, "release that binding first"
-    if (asked.use, held.use) == (Use.INITIALIZER, Use.MUTABLE):
-        requirement, hint = Req.MC_BIND_012, "release that binding first, or keep the initializer elsewhere"
-    elif Use.INITIALIZER in (asked.use, held.use):
-        requirement, hint = Req.MC_BIND_003, "initializers are read-only: bind storage of your own"
-    raise BindError(
-        f"{asked} overlaps {held}, which a session holds",
-        requirement=requirement,
-        hint=hint,
-        asked=asked,
-        held=held,
-    )
-
-
-#: All leases of this process: a lease excludes other sessions, so there is one table.
-LEASES: Final = LeaseTable()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=LEASES.renew_lock)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mutcache.storage import LEASES
+from mutcache.leases import LEASES
 
 
 @pytest.fixture(autouse=True, scope="module")

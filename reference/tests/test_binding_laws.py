@@ -14,9 +14,10 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from mutcache.errors import BindError, RunError
 from mutcache.executor import Binding, Session
+from mutcache.leases import LEASES
 from mutcache.proto.onnx_ml import TensorProto
 from mutcache.requirements import Req
-from mutcache.storage import LEASES, Array
+from mutcache.storage import Array
 from mutcache_conformance.cases.builder import model, node, tensor, update
 
 UINT8, INT64 = TensorProto.UINT8, TensorProto.INT64

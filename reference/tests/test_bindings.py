@@ -14,9 +14,10 @@ from seed_example import refusal, seed_arrays, seed_model
 
 from mutcache.errors import BindError, RunError
 from mutcache.executor import Session
+from mutcache.leases import LEASES, Use
 from mutcache.proto.onnx_ml import ModelProto, TensorProto
 from mutcache.requirements import Req
-from mutcache.storage import LEASES, Array, Use
+from mutcache.storage import Array
 from mutcache_conformance.cases.builder import initializer, model, node, tensor, update
 
 FLOAT, FLOAT16, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
@@ -56,7 +57,7 @@ def test_only_mutable_inputs_are_bound() -> None:
         for mutable, problem in (
             ({"cache": cache, "values": values}, "'values' is no READ_WRITE input"),
             ({"cache": cache, "nothing": values}, "'nothing' is no READ_WRITE input"),
-            ([cache], "expected arrays by name"),
+            ([cache], "expected storage by name"),
         ):
             with pytest.raises(BindError, match=problem):
                 session.bind(mutable)  # type: ignore[arg-type]

@@ -188,8 +188,8 @@ def test_bodies_have_plans_of_their_own() -> None:
         assert body.lifetimes == {"fresh": Lifetime(0, 1)}
 
 
-def test_paged_caches_have_no_plan_yet() -> None:
-    pages = ValueInfoProto(name="cache", access=ValueInfoProto.READ_WRITE)
-    pages.type.sequence_type.elem_type.quantized_tensor_type.elem_type = FLOAT
-    with pytest.raises(PlanError, match="'cache' is no dense tensor"):
-        plan(decode(model([pages], [], [])))
+def test_what_is_no_cache_has_no_plan() -> None:
+    tensors = ValueInfoProto(name="cache", access=ValueInfoProto.READ_WRITE)
+    tensors.type.sequence_type.elem_type.tensor_type.elem_type = FLOAT
+    with pytest.raises(PlanError, match="'cache' is no cache"):
+        plan(decode(model([tensors], [], [])))

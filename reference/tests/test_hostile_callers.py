@@ -64,12 +64,12 @@ def test_what_is_no_model(garbage: Any) -> None:
 
 @pytest.mark.parametrize("garbage", [0, "", [], np.zeros(3), [("cache", cache())]])
 def test_what_is_no_mapping_of_arrays(garbage: Any) -> None:
-    with pytest.raises(BindError, match="expected arrays by name"):
+    with pytest.raises(BindError, match="expected storage by name"):
         Session(cache_model(), initializers=garbage)
     session = Session(cache_model())
-    with pytest.raises(BindError, match="expected arrays by name"):
+    with pytest.raises(BindError, match="expected storage by name"):
         session.bind(garbage)
-    with pytest.raises(BindError, match="expected arrays by name"):
+    with pytest.raises(BindError, match="expected storage by name"):
         session.bind({"cache": cache()}, garbage)
     with session.bind({"cache": cache()}) as binding, pytest.raises(RunError, match="expected feeds by name"):
         binding.run(garbage)

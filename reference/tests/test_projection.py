@@ -53,7 +53,7 @@ def test_only_the_deltas_own_version_is_lowered(declared: int, projected: int) -
     assert project(decode(model([], [], [], ir_version=declared))).ir_version == projected
 
 
-def test_quantized_containers_become_containers_of_what_they_decode_to() -> None:
+def test_quantized_containers_become_sequences_of_what_they_decode_to() -> None:
     pages = ValueInfoProto(name="pages")
     page = pages.type.sequence_type.elem_type.quantized_tensor_type
     page.elem_type = TensorProto.FLOAT16
@@ -64,7 +64,7 @@ def test_quantized_containers_become_containers_of_what_they_decode_to() -> None
     made = to_onnx(project(decode(model([pages, table], [], []))))
     element = made.graph.input[0].type.sequence_type.elem_type.tensor_type
     assert (element.elem_type, [dim.dim_value for dim in element.shape.dim]) == (TensorProto.FLOAT16, [16])
-    assert made.graph.input[1].type.map_type.value_type.tensor_type.elem_type == FLOAT
+    assert made.graph.input[1].type.sequence_type.elem_type.tensor_type.elem_type == FLOAT
 
 
 def with_initializer(name: str, count: int) -> ModelProto:

@@ -21,10 +21,11 @@ from random_models import Feed, Recipe, recipes
 
 from mutcache.errors import BindError, RunError
 from mutcache.executor import Binding, Session
+from mutcache.leases import LEASES
 from mutcache.proto import serialize
 from mutcache.proto.onnx_ml import ModelProto
 from mutcache.requirements import Req
-from mutcache.storage import LEASES, Array
+from mutcache.storage import Array
 from mutcache_conformance.oracle import OracleRefusal, OracleResult, run_model
 
 MEMORY = 2048

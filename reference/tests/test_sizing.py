@@ -12,8 +12,9 @@ from mutcache.alias import alias_classes
 from mutcache.decode import decode
 from mutcache.model import TensorType
 from mutcache.proto.onnx_ml import AttributeProto, ModelProto, NodeProto, TensorProto
+from mutcache.sized import SizedGraph
 from mutcache.sizes import byte_size
-from mutcache.sizing import SizedGraph, size_model
+from mutcache.sizing import size_model
 from mutcache_conformance.cases.builder import initializer, model, node, tensor
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL

@@ -20,19 +20,15 @@ from hypothesis.extra import numpy as hnp
 from onnx import TensorProto
 
 from mutcache.errors import BindError, PlanError
+from mutcache.leases import Claim, LeaseTable, Use, first_overlap, first_overlap_within
 from mutcache.model import Dim, TensorType
 from mutcache.requirements import Req
 from mutcache.storage import (
     Array,
     ByteRange,
-    Claim,
-    LeaseTable,
-    Use,
     address_of,
     check_writable_storage,
     dtype_of,
-    first_overlap,
-    first_overlap_within,
     is_mapped_writable,
     match_dims,
     owner_of,

@@ -128,6 +128,14 @@ class CacheUpdate:
             self._check_start(start)
             self._write(self._view, values, start)
 
+    def check(self, values: Array, position: Array) -> None:
+        """Refuse what :meth:`write` would refuse, and write nothing."""
+        self._check_values(values)
+        if position.dtype != _INT64 or position.shape != self._position_shape:
+            self._refuse_position(position)
+        for row, start in enumerate(position.reshape(-1).tolist()):
+            self._check_start(start, row if self._row_axis is not None else None)
+
     def _write(self, target: Array, values: Array, start: int) -> None:
         """Write ``values`` from ``start`` on; what passes the capacity (circular mode only) goes to the beginning."""
         suffix, length, capacity = self._suffix, self._length, self._capacity

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from mutcache.constructs import Construct, construct_of, function_key, slots
 from mutcache.diagnostics import Diagnostic
-from mutcache.model import DOMAIN, FunctionKey, Graph, MapType, Node, QuantizedTensorType, SequenceType, ValueType
+from mutcache.model import DOMAIN, FunctionKey, Graph, MapType, Node, ValueType, page_type
 from mutcache.requirements import Req
 from mutcache.rules.registry import Context, finding, rule
 
@@ -15,11 +15,9 @@ Kinds = dict[str, str]
 
 
 def _kind(value_type: ValueType | None) -> str:
-    if isinstance(value_type, SequenceType) and isinstance(value_type.element, QuantizedTensorType):
-        return "sequence"
-    if isinstance(value_type, MapType) and isinstance(value_type.value, QuantizedTensorType):
-        return "map"
-    return ""
+    if page_type(value_type) is None:
+        return ""
+    return "map" if isinstance(value_type, MapType) else "sequence"
 
 
 @rule(Req.MC_ACCESS_005)
@@ -79,8 +77,11 @@ class _Flow:
         elif node.domain == DOMAIN or (node.is_standard and node.op_type == "Identity"):
             if node.is_cache_update or node.domain != DOMAIN:
                 self._bind(node, [kinds.get(name, "") for name in node.inputs[:1]], kinds)
-        elif not (node.is_standard and node.op_type == "SequenceLength"):
+        else:
+            is_length = node.is_standard and node.op_type == "SequenceLength"
             for name in dict.fromkeys(name for name in node.inputs if name in kinds):
+                if is_length and kinds[name] == "sequence":
+                    continue
                 self._reject(graph, node, name, f"{node.label} consumes {name!r}, a {kinds[name]} of quantized tensors")
             for body in node.subgraphs.values():
                 self.follow(body, kinds)

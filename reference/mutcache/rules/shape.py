@@ -169,17 +169,17 @@ def _undecided(update: _Update, constant: bool, length: Dim, capacity: Dim) -> s
     return f"left to run time: {', '.join(open_ones)}" if open_ones else ""
 
 
-def overflow(mode: str, positions: list[int], length: Dim, capacity: Dim) -> str:
-    """Why an update is known to fail, or "". Python's integers cannot overflow here."""
+def overflow(mode: str, positions: list[int], length: Dim, capacity: Dim, bound: str = "capacity") -> str:
+    """Why an update is known to fail, or ""; ``bound`` names the capacity. Python's integers cannot overflow here."""
     negative = next((position for position in positions if position < 0), None)
     if negative is not None:
         return f"position {negative} < 0"
     if not isinstance(length, int) or not isinstance(capacity, int):
         return ""
     if length > capacity:
-        return f"length {length} > capacity {capacity}"
+        return f"length {length} > {bound} {capacity}"
     if mode == LINEAR and positions and max(positions) + length > capacity:
-        return f"position {max(positions)} + length {length} > capacity {capacity}"
+        return f"position {max(positions)} + length {length} > {bound} {capacity}"
     return ""
 
 

@@ -1,0 +1,186 @@
+"""A page table that a caller lends to a binding: its lease, which grows with it, and the memory of new pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+
+from mutcache.errors import BindError, RunError
+from mutcache.leases import LEASES, Claim, Lease, Use
+from mutcache.model import QuantizedTensorType, Value, page_type
+from mutcache.paging import Page, PageTable
+from mutcache.requirements import Req
+from mutcache.storage import Address, Array, ByteRange, address_of, is_mapped_writable, owner_of, pin, storage_of
+
+
+def table_claims(name: str, table: PageTable) -> Iterator[Claim]:
+    """What a lease of a table covers: the table, be it empty, and every payload."""
+    yield Claim(name, ByteRange("page tables", id(table), id(table) + 1), Use.MUTABLE)
+    for page_id, page in table.items():
+        yield _claim(name, page_id, page.payload)
+
+
+def _claim(name: str, page_id: int, payload: Array) -> Claim:
+    return Claim(f"{name}[{page_id}]", storage_of(payload).byte_range, Use.MUTABLE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Held:
+    """A payload while it is bound: where it has to stay, and what keeps it there.
+
+    ``view`` is a view of our own: whoever freezes or reshapes the caller's array does not change it.
+    """
+
+    view: Array
+    claim: Claim
+    address: Address
+    bound: int
+    owner: int | None
+    pin: object
+
+    @classmethod
+    def of(cls, name: str, page_id: int, payload: Array) -> _Held:
+        owner = owner_of(payload)
+        address = storage_of(payload).address
+        return cls(
+            np.asarray(payload).view(),
+            _claim(name, page_id, payload),
+            address_of(payload),
+            address,
+            None if owner is None else id(owner),
+            pin(payload),
+        )
+
+
+class LentTable:
+    """A table in a binding.
+
+    Args:
+        table: the caller's table, which is sound and leased.
+        name: the input that it is bound to.
+        names: the declarations of all names of the container, that of the input among them.
+        lease: the lease, which pages that runs make will join.
+
+    Attributes:
+        table: the table; ``array`` and ``view`` are names of it, as a dense cache has them.
+        elements: what the names of the container declare of every page.
+    """
+
+    def __init__(self, table: PageTable, name: str, names: Sequence[Value], lease: Lease) -> None:
+        self.table = self.array = self.view = table
+        table.assign(next(value for value in names if value.name == name))
+        self.elements: tuple[QuantizedTensorType, ...] = tuple(
+            element for name in names if (element := page_type(name.type)) is not None
+        )
+        self._lease = lease
+        self._held = {page_id: _Held.of(table.value, page_id, page.payload) for page_id, page in table.items()}
+        self._fed: Callable[[], Iterable[Array]] = tuple
+        self._owners: frozenset[int | None] | None = None
+
+    def begin(self, symbols: Mapping[str, int], fed: Callable[[], Iterable[Array]]) -> None:
+        """Start a run, in which symbols have these sizes and these arrays are supplied."""
+        self.table.resolve(symbols)
+        self._fed = fed
+
+    def end(self) -> None:
+        """Forget what was supplied to the run."""
+        self._fed = tuple
+
+    def is_apart(self, array: Array) -> bool:
+        """Whether ``array`` owns its memory, and no payload lies in it: then it overlaps no payload."""
+        if self._owners is None:
+            self._owners = frozenset(held.owner for held in self._held.values())
+        return array.flags.owndata and None not in self._owners and id(array) not in self._owners
+
+    def verify(self, label: str, output: str, source: str) -> None:
+        """Check that every payload is where it was bound or made.
+
+        Raises:
+            RunError: MC-BIND-009.
+        """
+        for page_id, held in self._held.items():
+            if held.address.value != held.bound:
+                self._refuse_moved(label, output, source, page_id, held)
+
+    def payload(self, label: str, output: str, source: str, page_id: int) -> Array:
+        """The bytes of a page that exists, writable, where they were bound or made.
+
+        Raises:
+            RunError: MC-BIND-009.
+        """
+        held = self._held[page_id]
+        if held.address.value != held.bound:
+            self._refuse_moved(label, output, source, page_id, held)
+        return held.view
+
+    def _refuse_moved(self, label: str, output: str, source: str, page_id: int, held: _Held) -> NoReturn:
+        raise RunError(
+            f"{label}: page {page_id} of {output!r} would be at {held.address.value or 0:#x}, that of {source!r} is at "
+            f"{held.bound:#x}",
+            requirement=Req.MC_BIND_009,
+            hint="the payload was given other memory while it was bound",
+            node=label,
+        )
+
+    def allocate(self, label: str, page_id: int, n_bytes: int) -> Array:
+        """Zeroed memory for the payload of a page, which joins the lease.
+
+        Raises:
+            RunError: MC-PAGED-012: there is none.
+        """
+        allocator = self.table.allocator
+        payload: object = None
+        cause: Exception | None = None
+        try:
+            payload = np.zeros(n_bytes, np.uint8) if allocator is None else allocator(n_bytes)
+        except Exception as error:  # an allocator is the caller's, and may raise what it likes
+            cause = error
+
+        def refuse(problem: str) -> NoReturn:
+            raise RunError(
+                f"{label}: no {n_bytes} bytes for page {page_id} of {self.table.value!r}: {problem}",
+                requirement=Req.MC_PAGED_012,
+                hint="the table is as it was; give the allocator more memory, or write to the pages that exist",
+                node=label,
+                page_id=page_id,
+                n_bytes=n_bytes,
+            ) from cause
+
+        if payload is None:
+            refuse("the allocator refuses" + (f" ({type(cause).__name__}: {cause})" if cause else ""))
+        if not isinstance(payload, np.ndarray):
+            refuse(f"the allocator returned a {type(payload).__name__}")
+        claim = _claim(self.table.value, page_id, payload)
+        if allocator is None:
+            LEASES.enter(self._lease, claim)
+            return payload
+        storage = storage_of(payload)
+        if storage.dtype != np.uint8 or storage.shape != (n_bytes,) or not storage.contiguous:
+            refuse(f"the allocator returned {storage.dtype} of shape {storage.shape}, strides {storage.strides}")
+        if not storage.writable or not is_mapped_writable(storage.byte_range):
+            refuse("the allocator returned read-only memory")
+        if any(np.may_share_memory(payload, array) for array in self._fed()):
+            refuse("the allocator returned memory that an input of the run occupies")
+        try:
+            LEASES.add(self._lease, claim)
+        except BindError as error:
+            refuse(f"the allocator returned memory that is in use: {error.message}")
+        payload[...] = 0
+        return payload
+
+    def discard(self, page_id: int, payload: Array) -> None:
+        """Give memory back that was allocated for a page and is not needed after all."""
+        LEASES.drop(self._lease, _claim(self.table.value, page_id, payload))
+
+    def put(self, page_id: int, page: Page) -> None:
+        """Enter a page whose payload is its own, or was allocated; one that it replaces returns to its owner."""
+        before = self._held.get(page_id)
+        if before is None or self.table[page_id].payload is not page.payload:
+            self._held[page_id] = _Held.of(self.table.value, page_id, page.payload)
+            self._owners = None
+            if before is not None:
+                LEASES.drop(self._lease, before.claim)
+        self.table.put(page_id, page)
