@@ -1,0 +1,131 @@
+"""A GPU, through CuPy: memory and streams are CuPy's, the kernels are compiled by NVRTC with options of our own.
+
+Launches go to the current stream of the calling thread (``with stream:``), and so do fills, copies and uploads. Reading
+back waits for that stream alone: memory that another stream writes must be waited for by the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mutcache_cupy.device import BLOCK, Array, DeviceUnavailable
+from mutcache_cupy.nvrtc import cubin_file, unit_of_kernel
+from mutcache_cupy.records import Record
+
+#: Blocks that a multiprocessor works on at once; more are queued.
+_BLOCKS_PER_PROCESSOR = 8
+
+
+def cupy() -> Any:
+    """The package CuPy.
+
+    Raises:
+        DeviceUnavailable: it is not installed, or finds no device; the message says which, in one line.
+    """
+    try:
+        import cupy as package
+    except ImportError as error:
+        raise DeviceUnavailable(f"CuPy is not installed ({error}): pip install 'mutcache[cupy]'") from None
+    try:
+        count = package.cuda.runtime.getDeviceCount()
+    except Exception as error:  # what CuPy raises where there is no driver depends on its version
+        raise DeviceUnavailable(f"CuPy finds no CUDA device: {_one_line(error)}") from None
+    if not count:
+        raise DeviceUnavailable("CuPy finds no CUDA device: the driver lists none")
+    return package
+
+
+class CupyDevice:
+    """CuPy's current device at the time of construction.
+
+    Raises:
+        DeviceUnavailable: there is no CuPy, no device or no NVRTC.
+    """
+
+    def __init__(self) -> None:
+        self.cupy = cupy()
+        device = self.cupy.cuda.Device()
+        self.id = int(device.id)
+        properties = self.cupy.cuda.runtime.getDeviceProperties(self.id)
+        self.name = properties["name"].decode()
+        self.architecture = f"sm_{device.compute_capability}"
+        self.processors = int(properties["multiProcessorCount"])
+        self.blocks = self.processors * _BLOCKS_PER_PROCESSOR
+        self._modules: dict[str, Any] = {}
+        self._kernels: dict[str, Any] = {}
+
+    def empty(self, nbytes: int) -> Any:
+        """Uninitialized bytes."""
+        return self.cupy.empty(nbytes, np.uint8)
+
+    def upload(self, array: Array | Record) -> Any:
+        """A copy of the bytes on the device."""
+        return self.cupy.asarray(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+
+    def write(self, target: Any, array: Array) -> None:
+        """Copy the bytes to the device."""
+        target.set(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+
+    def view(
+        self, buffer: Any, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> Any:
+        """A cupy.ndarray over bytes of ``buffer``."""
+        return self.cupy.ndarray(shape, dtype, buffer.data + offset, strides)
+
+    def download(self, array: Any) -> Array:
+        """A copy of the bytes on the host."""
+        found: Array = self.cupy.asnumpy(array)
+        return found
+
+    def fill(self, array: Any, byte: int) -> None:
+        """Set all bytes."""
+        array.data.memset_async(byte, array.nbytes, self.cupy.cuda.get_current_stream())
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Copy all bytes on the device."""
+        target.data.copy_from_device_async(source.data, source.nbytes, self.cupy.cuda.get_current_stream())
+
+    def address(self, array: Any) -> int:
+        """The device pointer."""
+        return int(array.data.ptr)
+
+    def launch(self, kernel: str, grid: tuple[int, int], table: Any, status: Any) -> None:
+        """Launch a kernel on the current stream."""
+        if kernel not in self._kernels:
+            unit = unit_of_kernel(kernel)
+            if unit not in self._modules:
+                self._modules[unit] = self.cupy.RawModule(path=str(cubin_file(unit, self.architecture)))
+            self._kernels[kernel] = self._modules[unit].get_function(f"mutcache_{kernel}")
+        self._kernels[kernel]((*grid, 1), (BLOCK, 1, 1), (table, status))
+
+    def synchronize(self) -> None:
+        """Wait for the current stream."""
+        self.cupy.cuda.get_current_stream().synchronize()
+
+    def elapsed(self, action: Callable[[], None]) -> float:
+        """Seconds between two events of the current stream around ``action``."""
+        first, last = (self.cupy.cuda.Event() for _ in range(2))
+        first.record()
+        action()
+        last.record()
+        last.synchronize()
+        return float(self.cupy.cuda.get_elapsed_time(first, last)) / 1e3
+
+    def captured(self, action: Callable[[], None]) -> Callable[[], None]:
+        """A CUDA graph of what ``action`` launches, which must have run once before, so that its kernels are loaded.
+
+        The graph names memory by address: it must not outlive the step whose launch it captures.
+        """
+        stream = self.cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            stream.begin_capture()
+            action()
+            graph = stream.end_capture()
+        return lambda: graph.launch(self.cupy.cuda.get_current_stream())
+
+
+def _one_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
