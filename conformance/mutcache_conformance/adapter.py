@@ -10,13 +10,16 @@ import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 
 from mutcache_conformance.dtypes import dtype_of, number_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+#: What an adapter lacks that implements none of the methods for page tables.
+_TABLES: Final = "page tables"
 
 
 class Rejected(Exception):  # noqa: N818 - a refusal is an outcome, not a fault
@@ -118,6 +121,43 @@ class HostStorage:
 
 
 @dataclass(frozen=True, slots=True)
+class HostPage:
+    """A page of a caller's table.
+
+    Attributes:
+        quantized_type: index of its declaration in ``ModelProto.quantizations``.
+        dims: its logical dimensions.
+        nbytes: the ``n_bytes`` that the caller declares (he may be wrong about that, to see what happens).
+        payload: its bytes, as UINT8 elements.
+        key: its key in a map; None in a sequence.
+    """
+
+    quantized_type: int
+    dims: tuple[int, ...]
+    nbytes: int
+    payload: HostStorage
+    key: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostPageTable:
+    """A caller's page table.
+
+    Attributes:
+        name: the value that it is for.
+        container: ``sequence`` or ``map``.
+        pages: its pages; those of a sequence in order.
+        budget: bytes that the runtime may allocate for pages as long as it holds the table, those that it gives up
+            again included: an allocation beyond that is to fail. None is no limit.
+    """
+
+    name: str
+    container: str
+    pages: tuple[HostPage, ...]
+    budget: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OutputValue:
     """An output of a run, as the runtime has it.
 
@@ -148,12 +188,54 @@ class OutputValue:
         return cls(number_of(array.dtype), array.shape, array.nbytes, array.ctypes.data, read)
 
 
+@dataclass(frozen=True, slots=True)
+class OutputPage:
+    """A page of a table, as the runtime has it.
+
+    Attributes:
+        quantized_type: index of its declaration in ``ModelProto.quantizations``.
+        dims: its logical dimensions.
+        nbytes: bytes of its payload.
+        address: address of its payload in this process, or None where the interface shows none.
+        read: gives ``nbytes`` bytes from a byte offset of the payload, as it is at the time of the call.
+        key: its key in a map; None in a sequence.
+    """
+
+    quantized_type: int
+    dims: tuple[int, ...]
+    nbytes: int
+    address: int | None
+    read: Callable[[int, int], bytes] = field(repr=False)
+    key: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTable:
+    """A page table, as the runtime has it. The pages of a sequence are in order."""
+
+    container: str
+    pages: tuple[OutputPage, ...]
+
+
+Outputs = Mapping[str, OutputValue | OutputTable]
+
+
 class AdapterBinding(ABC):
     """Storage bound to a session's mutable inputs until it is released."""
 
     @abstractmethod
-    def run(self, feeds: Mapping[str, HostStorage]) -> Mapping[str, OutputValue]:
+    def run(self, feeds: Mapping[str, HostStorage]) -> Outputs:
         """Run the session on this binding; ``feeds`` has the other inputs. Returns every graph output by name."""
+
+    def run_tables(self, feeds: Mapping[str, HostStorage], tables: Mapping[str, HostPageTable]) -> Outputs:
+        """Run the session on this binding, where some of the other inputs are page tables."""
+        if tables:
+            raise Unsupported(_TABLES)
+        return self.run(feeds)
+
+    def tables(self) -> Mapping[str, OutputTable]:
+        """The page tables that are bound, by the name of the input, as they are now."""
+        raise Unsupported(_TABLES)
 
     @abstractmethod
     def release(self) -> None:
@@ -167,9 +249,26 @@ class AdapterSession(ABC):
     def bind(self, mutable: Mapping[str, HostStorage], outputs: Mapping[str, HostStorage]) -> AdapterBinding:
         """Bind storage to the mutable inputs, and to those outputs that the caller provides storage for."""
 
+    def bind_tables(
+        self,
+        mutable: Mapping[str, HostStorage],
+        outputs: Mapping[str, HostStorage],
+        tables: Mapping[str, HostPageTable],
+    ) -> AdapterBinding:
+        """Bind page tables to mutable inputs, and storage as ``bind`` does. Payloads are updated in place."""
+        if tables:
+            raise Unsupported(_TABLES)
+        return self.bind(mutable, outputs)
+
     @abstractmethod
-    def run(self, feeds: Mapping[str, HostStorage]) -> Mapping[str, OutputValue]:
+    def run(self, feeds: Mapping[str, HostStorage]) -> Outputs:
         """Run without a binding: every input is an ordinary one. Returns every graph output by name."""
+
+    def run_tables(self, feeds: Mapping[str, HostStorage], tables: Mapping[str, HostPageTable]) -> Outputs:
+        """Run without a binding, where some inputs are page tables."""
+        if tables:
+            raise Unsupported(_TABLES)
+        return self.run(feeds)
 
     @abstractmethod
     def unload(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from mutcache.requirements import Phase, Profile, Req
 
@@ -51,6 +51,44 @@ class Storage:
 
 
 @dataclass(frozen=True, slots=True)
+class Page:
+    """A page of a table that the harness lends to the runtime.
+
+    Attributes:
+        quantized_type: index of its declaration in ``ModelProto.quantizations``.
+        dims: its logical dimensions.
+        storage: the storage of the case, of UINT8 elements, that holds its payload.
+        nbytes: the ``n_bytes`` that is declared; None is the size of the storage, which is the honest one.
+        key: its key in a map; None in a sequence.
+    """
+
+    quantized_type: int
+    dims: tuple[int, ...]
+    storage: str
+    nbytes: int | None = None
+    key: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PageTable:
+    """A page table that can be bound, or fed, where a storage can.
+
+    What runs make of it stays: the table of a later step has the pages that earlier runs left.
+
+    Attributes:
+        name: its name in the script; storages and tables share one namespace.
+        pages: the pages that it has at first.
+        container: what the model's value is.
+        budget: bytes that the runtime may allocate for pages in each binding of the table; None is no limit.
+    """
+
+    name: str
+    pages: tuple[Page, ...] = ()
+    container: Literal["sequence", "map"] = "sequence"
+    budget: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Expect:
     """What a step must do: succeed (no phases), or be refused in one of ``rejected_in``.
 
@@ -81,7 +119,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Bind storages to the mutable inputs of a session, and optionally to its outputs, until released."""
+    """Bind storages and page tables to the mutable inputs of a session, optionally storages to its outputs."""
 
     session: str
     binding: str
@@ -92,10 +130,11 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run a binding, or with ``binding`` "" the session without one. ``feeds`` maps ordinary inputs to storages.
+    """Run a binding, or with ``binding`` "" the session without one.
 
-    After an accepted run the harness compares every output and every mutable storage with the oracle, the
-    address of each aliased output with the address of its root, and every other byte with the snapshot.
+    ``feeds`` maps ordinary inputs to storages, or to page tables. After an accepted run the harness compares every
+    output, every mutable storage and every page with the oracle, the address of each aliased output with the address
+    of its root, that of each page with where it was, and every other byte with the snapshot.
     A run that is made several ``times`` is one that changes nothing when it is made again; the harness compares
     after the last time.
     """
@@ -174,9 +213,12 @@ class Measure:
     them warms the process up. Their memory from load to the last run must not depend on the size, and no run but the
     first of each may take more than a fixed workspace; the very last one is made while it cannot have more.
     Runs that are made several times must not take more the more they are.
+    From its load to its last run the session ``pages`` must not take more than 1.25 times the bytes of the pages that
+    its runs create, and of those of another type than before as they were and as they are, and a fixed workspace.
     """
 
     compare: tuple[str, ...] = ()
+    pages: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +237,7 @@ class Case:
         needs: capabilities without which the case is unsupported, for example ``dtype:FLOAT8E4M3FN``.
         required: whether the case stands in the mustpass list (cases of optional dtypes do not).
         measure: that memory is measured, or None.
+        tables: the page tables that the script names.
     """
 
     id: str
@@ -208,6 +251,7 @@ class Case:
     needs: frozenset[str] = frozenset()
     required: bool = True
     measure: Measure | None = None
+    tables: tuple[PageTable, ...] = ()
 
     @property
     def overlaps(self) -> bool:

@@ -20,6 +20,8 @@ from mutcache_conformance.case import (
     Finish,
     Load,
     Measure,
+    Page,
+    PageTable,
     Release,
     Run,
     Start,
@@ -45,6 +47,7 @@ _STEPS: Final[Mapping[str, type[Step]]] = {
 
 def to_json(case: Case) -> dict[str, Any]:
     """The JSON form; models and contents stand in it as SHA-256."""
+    tables = {"tables": [_table_json(table) for table in case.tables]} if case.tables else {}
     return {
         "format": FORMAT,
         "id": case.id,
@@ -54,9 +57,10 @@ def to_json(case: Case) -> dict[str, Any]:
         "twin": case.twin,
         "needs": sorted(case.needs),
         "required": case.required,
-        "measure": None if case.measure is None else {"compare": list(case.measure.compare)},
+        "measure": None if case.measure is None else _measure_json(case.measure),
         "models": {name: sha256(model) for name, model in case.models.items()},
         "storages": [_storage_json(storage) for storage in case.storages],
+        **tables,
         "script": [_step_json(step) for step in case.script],
     }
 
@@ -98,7 +102,8 @@ def load(folder: Path) -> Case:
         twin=data["twin"],
         needs=frozenset(data["needs"]),
         required=data["required"],
-        measure=None if data["measure"] is None else Measure(tuple(data["measure"]["compare"])),
+        measure=None if data["measure"] is None else _measure(data["measure"]),
+        tables=tuple(_table(item) for item in data.get("tables", [])),
     )
 
 
@@ -140,6 +145,34 @@ def _storage(data: Mapping[str, Any], folder: Path) -> Storage:
             "content": content,
         }
     )
+
+
+def _table_json(table: PageTable) -> dict[str, Any]:
+    pages = [
+        {
+            "quantized_type": page.quantized_type,
+            "dims": list(page.dims),
+            "storage": page.storage,
+            "nbytes": page.nbytes,
+            "key": page.key,
+        }
+        for page in table.pages
+    ]
+    return {"name": table.name, "container": table.container, "budget": table.budget, "pages": pages}
+
+
+def _table(data: Mapping[str, Any]) -> PageTable:
+    pages = tuple(Page(**{**page, "dims": tuple(page["dims"])}) for page in data["pages"])
+    return PageTable(**{**data, "pages": pages})
+
+
+def _measure_json(measure: Measure) -> dict[str, Any]:
+    pages = {"pages": measure.pages} if measure.pages else {}
+    return {"compare": list(measure.compare), **pages}
+
+
+def _measure(data: Mapping[str, Any]) -> Measure:
+    return Measure(tuple(data["compare"]), data.get("pages", ""))
 
 
 def _step_json(step: Step) -> dict[str, Any]:

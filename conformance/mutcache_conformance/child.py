@@ -26,6 +26,7 @@ from mutcache_conformance import guard
 from mutcache_conformance.adapter import Description
 from mutcache_conformance.log import Log
 from mutcache_conformance.memory import MemoryFile
+from mutcache_conformance.peek import ProcessMemory
 from mutcache_conformance.protocol import (
     SOCKET_VARIABLE,
     VERSION,
@@ -97,6 +98,7 @@ class Child:
 
     Attributes:
         pid: the process's number.
+        process: its memory, to look into.
         log_name: the last part of ``log``.
         conversation: the latest messages, as lines of ``> REQUEST`` and ``< ANSWER``.
     """
@@ -135,6 +137,7 @@ class Child:
         except BaseException:
             self.kill()
             raise
+        self.process = ProcessMemory(self.pid)
 
     def _started_pid(self, name: str) -> int:
         self._control.settimeout(_GUARD_TIMEOUT)
@@ -327,6 +330,8 @@ class Child:
         if self._ended:
             return
         self._ended = True
+        if hasattr(self, "process"):  # it was started
+            self.process.close()
         self._control.close()  # which tells the guard
         try:
             self._guard.wait(_GUARD_TIMEOUT)
@@ -343,7 +348,7 @@ def _definition(operation: str, kind: str) -> str:
         return f"answer-{kind}"
     if operation == "run":
         return "answer-run-started" if kind == "started" else "answer-run-done"
-    return f"answer-{operation}-ok" if operation in ("describe", "bind") else "answer-ok"
+    return f"answer-{operation}-ok" if operation in ("describe", "bind", "inspect") else "answer-ok"
 
 
 def _signal_name(number: int) -> str:

@@ -48,6 +48,12 @@ class Observation:
     found: str
     basis: Basis = Basis.OBSERVED
 
+    @classmethod
+    def of_names(cls, subject: str, expected: Iterable[str], found: Iterable[str]) -> Self:
+        """A comparison of names that a child gives."""
+        sides = [" ".join(sorted(names)) for names in (expected, found)]
+        return cls(Kind.OUTPUT, subject, sides[0], sides[1], Basis.REPORTED)
+
     @property
     def holds(self) -> bool:
         """Whether what was found is what was expected."""
@@ -64,6 +70,55 @@ class Observation:
         }
 
 
+class Encoding(enum.StrEnum):
+    """What a page is, beside what the canonical encoder would have made of it."""
+
+    #: The step encoded nothing of it.
+    NONE = "none"
+    #: Byte for byte the same.
+    CANONICAL = "canonical"
+    #: Other bytes, within the bound of the declaration.
+    BOUNDED = "bounded"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class PageRecord:
+    """A page after a step.
+
+    Attributes:
+        page: which one: ``cache[3]``; the number is the key in a map.
+        quantized_type: index of its declaration.
+        nbytes: bytes of its payload.
+        owner: ``caller`` or ``runtime``: whose memory the payload lies in.
+        encoding: what it is, beside the canonical encoder's.
+        basis: who saw the bytes.
+    """
+
+    page: str
+    quantized_type: int
+    nbytes: int
+    owner: str
+    encoding: Encoding
+    basis: Basis
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as it stands in report.json."""
+        return {
+            "page": self.page,
+            "quantized_type": self.quantized_type,
+            "nbytes": self.nbytes,
+            "owner": self.owner,
+            "encoding": self.encoding.value,
+            "basis": self.basis.value,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The record that ``to_json`` wrote."""
+        return cls(**{**data, "encoding": Encoding(data["encoding"]), "basis": Basis(data["basis"])})
+
+
 @dataclass(slots=True)
 class StepRecord:
     """One step of a script.
@@ -76,6 +131,7 @@ class StepRecord:
         phase: the phase that a rejection named, or "".
         requirement: the requirement that a rejection named, or "".
         observations: what was compared after the answer.
+        pages: every page of the tables that the step may have changed.
     """
 
     index: int
@@ -85,6 +141,7 @@ class StepRecord:
     phase: str = ""
     requirement: str = ""
     observations: list[Observation] = field(default_factory=list)
+    pages: list[PageRecord] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """The record as it stands in report.json."""
@@ -96,6 +153,7 @@ class StepRecord:
             "phase": self.phase,
             "requirement": self.requirement,
             "observations": [observation.to_json() for observation in self.observations],
+            **({"pages": [page.to_json() for page in self.pages]} if self.pages else {}),
         }
 
     @classmethod
@@ -112,6 +170,7 @@ class StepRecord:
                 Observation(Kind(item["kind"]), item["subject"], item["expected"], item["found"], Basis(item["basis"]))
                 for item in data["observations"]
             ],
+            pages=[PageRecord.from_json(page) for page in data.get("pages", ())],
         )
 
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from mutcache_conformance import case_json
 from mutcache_conformance.case import Case
-from mutcache_conformance.observe import Comparison, Observer
+from mutcache_conformance.findings import Comparison
+from mutcache_conformance.observe import Observer
 
 #: Larger storages are not copied; the reason tells what differs.
 _LARGEST: Final = 64 << 20

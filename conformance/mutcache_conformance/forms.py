@@ -35,8 +35,15 @@ def files_of(places: Iterable[Placement]) -> list[MemoryFile]:
     return list({place.file.name: place.file for place in places}.values())
 
 
-def check_mapping(places: Mapping[str, Placement], addresses: Mapping[str, int]) -> dict[str, int]:
+def check_mapping(
+    places: Mapping[str, Placement], addresses: Mapping[str, int], known: Mapping[str, int] | None = None
+) -> dict[str, int]:
     """Hold the addresses that a host gives against the files: one mapping each, at the beginning of a page.
+
+    Args:
+        places: storages by value name.
+        addresses: where each is said to be.
+        known: where files are mapped that it has told of already, by their names.
 
     Returns:
         Where each file is mapped, by its name.
@@ -46,7 +53,7 @@ def check_mapping(places: Mapping[str, Placement], addresses: Mapping[str, int])
     """
     if addresses.keys() != places.keys():
         raise ProtocolError(f"bind was answered with addresses of {sorted(addresses)}, not of {sorted(places)}")
-    bases: dict[str, int] = {}
+    bases = dict(known or {})
     for value, place in places.items():
         base = addresses[value] - place.offset
         if base % PAGE or base != bases.setdefault(place.file.name, base):

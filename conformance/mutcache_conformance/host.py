@@ -23,8 +23,13 @@ from mutcache_conformance.adapter import (
     Adapter,
     AdapterBinding,
     AdapterSession,
+    HostPage,
+    HostPageTable,
     HostStorage,
     NotApplicable,
+    OutputPage,
+    Outputs,
+    OutputTable,
     OutputValue,
     Rejected,
     Unsupported,
@@ -117,13 +122,14 @@ class Host:
         self._sessions: dict[str, AdapterSession] = {}
         self._bindings: dict[str, tuple[str, AdapterBinding]] = {}
         #: Outputs by the number of their run, with the session and binding that they stay readable for.
-        self._outputs: dict[int, tuple[tuple[str, str], Mapping[str, OutputValue]]] = {}
+        self._outputs: dict[int, tuple[tuple[str, str], Outputs]] = {}
         self._threads: concurrent.futures.ThreadPoolExecutor | None = None
         self._operations: Final[Mapping[str, Callable[[Message], Message]]] = {
             "describe": self._describe,
             "load": self._load,
             "bind": self._bind,
             "run": self._run,
+            "inspect": self._inspect,
             "read": self._read,
             "release": self._release,
             "unload": self._unload,
@@ -203,10 +209,19 @@ class Host:
     def _bind(self, request: Message) -> Message:
         self._accept_files(request, request["session"])
         mutable, outputs = self._storages(request["mutable"]), self._storages(request["outputs"])
-        binding = self._session(request["session"]).bind(mutable, outputs)
-        self._bindings[request["binding"]] = request["session"], binding
+        session = self._session(request["session"])
         bound = {**mutable, **outputs}
-        return {"answer": "ok", "addresses": {name: str(storage.address) for name, storage in bound.items()}}
+        answer = {"answer": "ok", "addresses": {name: str(storage.address) for name, storage in bound.items()}}
+        if "tables" in request:
+            tables = self._tables(request["tables"])
+            binding = session.bind_tables(mutable, outputs, tables)
+            answer["payloads"] = {
+                name: [str(page.payload.address) for page in table.pages] for name, table in tables.items()
+            }
+        else:
+            binding = session.bind(mutable, outputs)
+        self._bindings[request["binding"]] = request["session"], binding
+        return answer
 
     def _run(self, request: Message) -> Message:
         owner = request["session"], request["binding"]
@@ -214,22 +229,18 @@ class Host:
             self._accept_files(request, request["session"])
         self._forget_outputs(*owner)
         feeds = self._storages(request["feeds"])
+        tables = self._tables(request["tables"]) if "tables" in request else None
         runner = self._binding(request["binding"]) if request["binding"] else self._session(request["session"])
         self._channel.send({"id": request["id"], "answer": "started"})
-        outputs = runner.run(feeds)
+        outputs = runner.run(feeds) if tables is None else runner.run_tables(feeds, tables)
         self._outputs[request["id"]] = owner, outputs
-        return {
-            "answer": "done",
-            "outputs": {
-                name: {
-                    "dtype": output.dtype,
-                    "shape": list(output.shape),
-                    "nbytes": str(output.nbytes),
-                    "address": None if output.address is None else str(output.address),
-                }
-                for name, output in outputs.items()
-            },
-        }
+        return {"answer": "done", "outputs": {name: _form_of(output) for name, output in outputs.items()}}
+
+    def _inspect(self, request: Message) -> Message:
+        name = request["binding"]
+        tables = self._binding(name).tables()
+        self._outputs[request["id"]] = (self._bindings[name][0], name), tables
+        return {"answer": "ok", "tables": {value: _form_of(table) for value, table in tables.items()}}
 
     def _read(self, request: Message) -> Message:
         if request["run"] not in self._outputs:
@@ -237,7 +248,11 @@ class Host:
         _, outputs = self._outputs[request["run"]]
         with self._transient_files(request):
             into = self._storage("", request["into"])
-            data = outputs[request["output"]].read(int(request["offset"]), int(request["nbytes"]))
+            source = outputs[request["output"]]
+            if isinstance(source, OutputTable) != ("page" in request):
+                raise ProtocolError("a page is read of a table, and of nothing else")
+            part = source.pages[request["page"]] if isinstance(source, OutputTable) else source
+            data = part.read(int(request["offset"]), int(request["nbytes"]))
             ctypes.memmove(into.address, data, min(len(data), into.nbytes))
         return {"answer": "ok"}
 
@@ -293,6 +308,23 @@ class Host:
     def _storages(self, forms: Mapping[str, Mapping[str, Any]]) -> dict[str, HostStorage]:
         return {name: self._storage(name, form) for name, form in forms.items()}
 
+    def _tables(self, forms: Mapping[str, Mapping[str, Any]]) -> dict[str, HostPageTable]:
+        return {name: self._table(name, form) for name, form in forms.items()}
+
+    def _table(self, name: str, form: Mapping[str, Any]) -> HostPageTable:
+        pages = tuple(
+            HostPage(
+                quantized_type=page["quantized_type"],
+                dims=tuple(page["dims"]),
+                nbytes=int(page["nbytes"]),
+                payload=self._storage(f"{name}[{page.get('key', index)}]", page["payload"]),
+                key=int(page["key"]) if "key" in page else None,
+            )
+            for index, page in enumerate(form["pages"])
+        )
+        budget = None if form["budget"] is None else int(form["budget"])
+        return HostPageTable(name, form["container"], pages, budget)
+
     def _session(self, name: str) -> AdapterSession:
         if name not in self._sessions:
             raise ProtocolError(f"no session {name!r}")
@@ -307,6 +339,28 @@ class Host:
         for run, (owner, _) in list(self._outputs.items()):
             if owner[0] == session and binding in (None, owner[1]):
                 del self._outputs[run]
+
+
+def _form_of(output: OutputValue | OutputTable) -> Message:
+    """An output as messages describe it."""
+    if isinstance(output, OutputTable):
+        return {"container": output.container, "pages": [_page_form_of(page) for page in output.pages]}
+    return {
+        "dtype": output.dtype,
+        "shape": list(output.shape),
+        "nbytes": str(output.nbytes),
+        "address": None if output.address is None else str(output.address),
+    }
+
+
+def _page_form_of(page: OutputPage) -> Message:
+    return {
+        **({} if page.key is None else {"key": str(page.key)}),
+        "quantized_type": page.quantized_type,
+        "dims": list(page.dims),
+        "nbytes": str(page.nbytes),
+        "address": None if page.address is None else str(page.address),
+    }
 
 
 def main(arguments: list[str]) -> int:

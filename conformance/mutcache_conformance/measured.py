@@ -7,76 +7,23 @@ harness reads outputs through it.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from mutcache_conformance.case import Bind, Case, Load, Measure, Request, Run
+from mutcache_conformance.case import Bind, Case, Load, Measure, Request, Run, Start
 from mutcache_conformance.child import Answer, Child, ChildGone
 from mutcache_conformance.evidence import Kind, Observation, StepRecord
-from mutcache_conformance.memory import PAGE, Memory
-from mutcache_conformance.meter import Meter, Unmeasurable, Window, slope
+from mutcache_conformance.figures import WORKSPACE, Figures, PageFigures, SessionFigures, excess, findings
+from mutcache_conformance.memory import Memory
+from mutcache_conformance.meter import Meter, Unmeasurable, Window
+from mutcache_conformance.oracle import OracleResult
 from mutcache_conformance.script import ScriptRun
 from mutcache_conformance.status import CaseEnded, Status
+from mutcache_conformance.tables import page_bytes
 from mutcache_conformance.wording import title
 
 _MIB: Final = 1 << 20
-#: What MC-MEM-001 lets a run take.
-WORKSPACE: Final = 8 * _MIB
-#: The part of the difference between two caches by which sessions may differ. A copy makes it 1, a copy of one of two
-#: caches 0.5. What is no copy and yet grows are tables of pages or blocks, far below 0.01, and the steps in which
-#: allocators and huge pages grow: two of 2 MiB are 0.04 of the 96 MiB by which the caches of the suite differ.
-SLOPE: Final = 0.05
-#: Bytes that a run may leave behind. The least that shows at once is a page; half of one tells it from none, and over
-#: the 300 runs that the line is fitted to it makes 600 KiB, ten times what a sound process wavers by.
-PER_RUN: Final = PAGE // 2
-#: Of the runs that are made again and again, the part that warms the process up, and how often memory is looked at.
-_WARM_UP: Final = 0.25
+#: How often memory is looked at while runs are made again and again.
 _SAMPLES: Final = 64
-
-
-@dataclass(slots=True)
-class SessionFigures:
-    """What one session took.
-
-    Attributes:
-        session: its name.
-        cache_bytes: bytes of the caches that it binds.
-        growth: bytes by which the peak grew from before its load to its last run.
-        runs: bytes by which the peak grew in each run.
-    """
-
-    session: str
-    cache_bytes: int = 0
-    growth: int = 0
-    runs: list[int] = field(default_factory=list)
-
-    @property
-    def later(self) -> int:
-        """What the largest of the runs took, but for the first, which may set things up."""
-        return max(self.runs[1:], default=0)
-
-
-@dataclass(slots=True)
-class Figures:
-    """All that was measured in a case.
-
-    Attributes:
-        sessions: the sessions that are compared.
-        slope: bytes taken more per byte of cache more; None if no sessions are compared.
-        is_limited: whether a run was made while the child could not have more than the workspace.
-        curve: resident bytes after so many runs.
-        per_run: bytes that each run left behind; None if none was made several times.
-    """
-
-    sessions: list[SessionFigures] = field(default_factory=list)
-    slope: float | None = None
-    is_limited: bool = False
-    curve: list[tuple[int, int]] = field(default_factory=list)
-    per_run: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """The figures as they stand in report.json."""
-        return {**asdict(self), "curve": [list(point) for point in self.curve]}
 
 
 class MeasuredScript(ScriptRun):
@@ -97,6 +44,8 @@ class MeasuredScript(ScriptRun):
         self._measure: Measure = case.measure
         self._by_session = {name: SessionFigures(name) for name in self._measure.compare}
         self._windows: dict[str, Window] = {}
+        if self._measure.pages:
+            self.figures.pages = PageFigures(self._measure.pages)
         compared = [
             step for step in case.script if isinstance(step, Run) and step.session in self._measure.compare[-1:]
         ]
@@ -116,15 +65,22 @@ class MeasuredScript(ScriptRun):
 
     def _send(self, step: Request) -> Answer:
         assert self._meter is not None  # play has made it
-        figures = self._by_session.get(getattr(step, "session", ""))
+        session = getattr(step, "session", "")
+        figures, pages = self._by_session.get(session), self.figures.pages
+        if isinstance(step, Load) and (figures is not None or session == self._measure.pages):
+            self._windows[session] = self._meter.open()
+        if pages is not None and session == pages.session and isinstance(step, Run):
+            answer = super()._send(step)
+            pages.growth = max(pages.growth, *self._meter.growth(self._windows[session]))
+            return answer
         if figures is None:
             return super()._send(step)
-        if isinstance(step, Load):
-            self._windows[step.session] = self._meter.open()
-        elif isinstance(step, Bind):
+        if isinstance(step, Bind):
+            tables = (self.observer.tables[name] for name in self._table_names(step.mutable).values())
             figures.cache_bytes = sum(place.nbytes for place in self._places(step.mutable).values())
+            figures.cache_bytes += sum(table.nbytes for table in tables)
         elif isinstance(step, Run):
-            if step is self._last and not self._excess():
+            if step is self._last and not excess(list(self._by_session.values())):
                 return self._limited(step, self._meter)
             window = self._meter.open()
             answer = super()._send(step)
@@ -137,6 +93,7 @@ class MeasuredScript(ScriptRun):
     def _limited(self, step: Run, meter: Meter) -> Answer:
         """Run while the child cannot have more than the workspace."""
         record = self.evidence.steps[-1]
+        within = f"within {WORKSPACE // _MIB} MiB"
         beyond = f"{title(record)}, with no more than {WORKSPACE // _MIB} MiB of memory to be had,"
         cause = "a run fails when it cannot have more memory than the workspace"
         self.figures.is_limited = True
@@ -145,12 +102,13 @@ class MeasuredScript(ScriptRun):
                 answer = super()._send(step)
         except ChildGone as gone:
             record.answer = "crash"
+            self._observe(record, "a run that cannot have more", within, True, "the process ended")
             raise CaseEnded(Status.FAIL, f"{beyond} ended the process: {gone}", cause) from gone
         if not answer.succeeded:
-            record.answer = answer.kind
+            record.answer = "error"
+            self._observe(record, "a run that cannot have more", within, True, answer.kind)
             raise CaseEnded(Status.FAIL, f"{beyond} was answered with {answer}", cause)
-        within = f"within {WORKSPACE // _MIB} MiB"
-        record.observations.append(Observation(Kind.MEMORY, "a run that cannot have more", within, within))
+        self._observe(record, "a run that cannot have more", within, False, within)
         return answer
 
     def _run(self, step: Run) -> Answer:
@@ -158,23 +116,24 @@ class MeasuredScript(ScriptRun):
         if step.times == 1:
             return super()._run(step)
         assert self._meter is not None
-        feeds = self._places(step.feeds)
         curve = self.figures.curve = []
         every = max(1, step.times // _SAMPLES)
-        first = answer = self._run_once(step, feeds)
+        first = answer = self._run_once(step)
         for number in range(1, step.times):
             if number % every == 0:
                 curve.append((number, self._meter.resident()))
-            answer = self._run_once(step, feeds)
+            answer = self._run_once(step)
             if answer.kind != first.kind:
                 break
         return answer
 
-    # Judging
+    def _note(self, step: Run | Start, expected: OracleResult) -> None:
+        """Count the bytes of the pages that a run had to make."""
+        pages = self.figures.pages
+        if pages is not None and step.session == pages.session:
+            pages.page_bytes += sum(page_bytes(expected.classes[root]) for root in self._bound(step).tables)
 
-    def _excess(self) -> list[SessionFigures]:
-        """The sessions of which a later run took more than the workspace."""
-        return [one for one in self._by_session.values() if one.later > WORKSPACE]
+    # Judging
 
     def _judge(self) -> None:
         """Record what was measured.
@@ -184,53 +143,16 @@ class MeasuredScript(ScriptRun):
         """
         self._sent = self._answered = ""  # the latest step has no part in it
         record = self.evidence.steps[-1]
-        reasons = [*self._judge_sizes(record), *self._judge_repetition(record)]
-        if reasons:
-            reason, cause = reasons[0]
-            raise CaseEnded(Status.FAIL, reason, cause)
-
-    def _judge_sizes(self, record: StepRecord) -> list[tuple[str, str]]:
-        sessions = self.figures.sessions = list(self._by_session.values())
-        if not sessions:
-            return []
-        small, *_, large = sessions
-        difference = large.cache_bytes - small.cache_bytes
-        self.figures.slope = (large.growth - small.growth) / difference
-        told = [f"{_mib(one.growth)} with a cache of {_mib(one.cache_bytes)}" for one in sessions]
-        lines = [f"from load to the last run the process grew by {' and by '.join(told)}"]
-        told = [f"{_mib(one.later)} with a cache of {_mib(one.cache_bytes)}" for one in sessions]
-        lines += [f"in the largest of the later runs by {' and by '.join(told)}"]
-        figures = "\n".join(lines)
-        reasons = []
-        grows = self.figures.slope
-        if self._observe(record, "growth with the cache", "none", grows > SLOPE, f"{grows:.0%}"):
-            words = f"memory grows with the cache, by more than {SLOPE:.0%} of what the cache does: it is copied"
-            reasons.append((f"{words}\n{figures}", "memory grows with the cache"))
-        most = max(one.later for one in sessions)
-        within = f"within {WORKSPACE // _MIB} MiB"
-        if self._observe(record, "workspace of a run", within, bool(self._excess()), _mib(most)):
-            words = f"a run takes more than the {WORKSPACE // _MIB} MiB that it may have as a workspace"
-            reasons.append((f"{words}\n{figures}", "a run takes more memory than the workspace"))
-        return reasons
-
-    def _judge_repetition(self, record: StepRecord) -> list[tuple[str, str]]:
-        curve = self.figures.curve
-        if not curve:
-            return []
-        warm = curve[int(len(curve) * _WARM_UP) :]
-        per_run = self.figures.per_run = slope(warm)
-        if self._observe(record, "growth with the number of runs", "none", per_run >= PER_RUN, f"{per_run:.0f} bytes"):
-            words = f"memory grows with the number of runs, by more than {PER_RUN} bytes a run"
-            (first, start), (last, end) = warm[0], warm[-1]
-            figures = f"{_mib(start)} after {first} runs, {_mib(end)} after {last}: {per_run:.0f} bytes a run"
-            return [(f"{words}\n{figures}", "memory grows with the number of runs")]
-        return []
+        self.figures.sessions = list(self._by_session.values())
+        derived = self.figures.derived()
+        self.figures.slope, self.figures.per_run = derived["slope"], derived["per_run"]
+        found = list(findings(self.figures))
+        record.observations += [Observation(Kind.MEMORY, one.subject, one.expected, one.found) for one in found]
+        wrong = next((one for one in found if one.reason), None)
+        if wrong is not None:
+            raise CaseEnded(Status.FAIL, wrong.reason, wrong.cause)
 
     @staticmethod
     def _observe(record: StepRecord, subject: str, expected: str, is_wrong: bool, found: str) -> bool:
         record.observations.append(Observation(Kind.MEMORY, subject, expected, found if is_wrong else expected))
         return is_wrong
-
-
-def _mib(nbytes: float) -> str:
-    return f"{nbytes / _MIB:.1f} MiB"

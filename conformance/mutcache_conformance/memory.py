@@ -14,8 +14,8 @@ import math
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 import numpy as np
@@ -185,31 +185,79 @@ def _span(storage: Storage) -> tuple[int, tuple[int, ...]]:
     return sum((size - 1) * stride for size, stride in zip(storage.shape, strides, strict=True)) + itemsize, strides
 
 
+@dataclass(slots=True)
+class _Group:
+    """A storage with memory of its own, and what lies in that.
+
+    Attributes:
+        root: the storage.
+        members: it and the others, with how many bytes after its start they begin.
+        start: where it starts in the file.
+    """
+
+    root: Storage
+    members: list[tuple[Storage, int]] = field(default_factory=list)
+    start: int = 0
+
+    @property
+    def first(self) -> int:
+        """Where the first of the members begins, relative to the root's start."""
+        return min(offset for _, offset in self.members)
+
+    def range_from(self, position: int, least: int) -> tuple[int, int]:
+        """Start and end, if no byte of it may lie before ``position``; ``least`` is the least alignment."""
+        alignment = max(self.root.alignment, least)
+        # An odd multiple: a runtime that needs more than it says does not get it by luck.
+        start = -(-(position - self.first) // alignment) * alignment
+        if start % (2 * alignment) == 0 and alignment < PAGE:
+            start += alignment
+        start += self.root.misalignment
+        return start, start + max(offset + _span(storage)[0] for storage, offset in self.members)
+
+
 class Memory:
     """The storages of one case in memory, filled and sealed. A context manager that gives the memory back.
 
     Args:
         storages: all storages, in any order.
         alignment: what the runtime asks for; storages that ask for less get this much.
+        together: names of storages that share one file, with guard bytes between them; the others have one each.
 
     Raises:
         HarnessError: there is no memory, or the storages contradict one another.
     """
 
-    def __init__(self, storages: Sequence[Storage], *, alignment: int = 1) -> None:
+    def __init__(
+        self, storages: Sequence[Storage], *, alignment: int = 1, together: Iterable[Sequence[str]] = ()
+    ) -> None:
         self.files: list[MemoryFile] = []
         self.placements: dict[str, Placement] = {}
-        self._by_name: Mapping[str, Storage] = {storage.name: storage for storage in storages}
-        groups: dict[str, list[tuple[Storage, int]]] = {}
+        self._alignment = alignment
+        self._by_name = {storage.name: storage for storage in storages}
+        groups: dict[str, _Group] = {}
         for storage in storages:
             root, offset = self._root_of(storage)
-            groups.setdefault(root, []).append((storage, offset))
+            groups.setdefault(root, _Group(self._by_name[root])).members.append((storage, offset))
+        file_of = {name: number for number, names in enumerate(together) for name in names}
+        files: dict[str | int, list[_Group]] = {}
+        for root, group in groups.items():
+            files.setdefault(file_of.get(root, root), []).append(group)
         try:
-            for root, members in groups.items():
-                self._place(self._by_name[root], members, alignment)
+            for sharing in files.values():
+                self._place(sharing)
         except BaseException:
             self.close()
             raise
+
+    def add(self, storages: Sequence[Storage]) -> MemoryFile:
+        """Place further storages, with memory of their own each, in one file.
+
+        Raises:
+            HarnessError: there is no memory for them.
+        """
+        self._by_name |= {storage.name: storage for storage in storages}
+        self._place([_Group(storage, [(storage, 0)]) for storage in storages])
+        return self.files[-1]
 
     def _root_of(self, storage: Storage) -> tuple[str, int]:
         """The storage with memory of its own that it lies in, and how many bytes after that one's start."""
@@ -222,28 +270,30 @@ class Memory:
             seen.add(storage.name)
         return storage.name, offset
 
-    def _place(self, root: Storage, members: list[tuple[Storage, int]], least: int) -> None:
-        alignment = max(root.alignment, least)
-        spans = {storage.name: _span(storage) for storage, _ in members}
-        before = -min(offset for _, offset in members)
-        # An odd multiple: a runtime that needs more than it says does not get it by luck.
-        start = -(-(PAGE + before) // alignment) * alignment
-        if start % (2 * alignment) == 0 and alignment < PAGE:
-            start += alignment
-        start += root.misalignment
-        end = start + max(offset + spans[storage.name][0] for storage, offset in members)
-        nbytes = -(-(end + GUARD_BYTES) // PAGE) * PAGE
-        file = MemoryFile(nbytes, writable=any(storage.writable for storage, _ in members))
+    def _place(self, groups: Sequence[_Group]) -> None:
+        """Make the file of some groups, one after the other in it."""
+        position = PAGE
+        ranges = []
+        for group in groups:
+            group.start, end = group.range_from(position, self._alignment)
+            ranges.append((group.start + group.first, end))
+            position = end + GUARD_BYTES
+        nbytes = -(-position // PAGE) * PAGE
+        members = [(group, storage, offset) for group in groups for storage, offset in group.members]
+        file = MemoryFile(nbytes, writable=any(storage.writable for _, storage, _ in members))
         self.files.append(file)
         if file.is_sparse:
-            _guard(file.bytes, 0, start - before)
-            _guard(file.bytes, end, nbytes)
+            ends = [0, *(end for _, end in ranges)]
+            starts = [*(start for start, _ in ranges), nbytes]
+            for end, start in zip(ends, starts, strict=True):
+                _guard(file.bytes, end, start)
         else:
             _guard(file.bytes, 0, nbytes)
-        # The memory of the root first, then what lies in it.
-        for storage, offset in sorted(members, key=lambda member: member[0] is not root):
-            span, strides = spans[storage.name]
-            placement = Placement(storage, file, start + offset, span, strides, max(storage.alignment, least))
+        # The memory of a root first, then what lies in it.
+        for group, storage, offset in sorted(members, key=lambda member: member[1] is not member[0].root):
+            span, strides = _span(storage)
+            alignment = max(storage.alignment, self._alignment)
+            placement = Placement(storage, file, group.start + offset, span, strides, alignment)
             self.placements[storage.name] = placement
             self._fill(placement)
 

@@ -10,7 +10,7 @@ import collections
 import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, Final
 
@@ -18,14 +18,14 @@ from mutcache.requirements import Level, Profile, Req, Subject
 from mutcache.requirements import Status as RequirementStatus
 from mutcache_conformance import case_json
 from mutcache_conformance.case import Case
-from mutcache_conformance.evidence import Basis, Kind
+from mutcache_conformance.evidence import Basis, Encoding, Kind
 from mutcache_conformance.status import CaseResult, Status
 
 _FOLDER: Final = files("mutcache_conformance") / "mustpass"
 #: Hand-kept: the requirements that an interface may lack the means to express, by profile.
 _NOT_APPLICABLE: Final = "not_applicable"
 #: Outcomes of a case that no profile can be claimed with, required or not.
-_DAMNING: Final = frozenset({Status.FAIL, Status.CRASH, Status.TIMEOUT, Status.HARNESS_ERROR})
+_DAMNING: Final = frozenset({Status.FAIL, Status.CRASH, Status.TIMEOUT, Status.WAIVED, Status.HARNESS_ERROR})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,9 @@ class Verdict:
         required: how many cases the list has.
         passed: how many of these passed.
         counts: all cases of the profile that were run, by status.
-        blocking: the cases that stand in the way, with their status.
+        blocking: the cases that stand in the way, with their status; those that are waived among them.
         rests_on_reported: whether memory was read back through the adapter, and so its word was taken for it.
+        encodings: how often a page was encoded, by what it was beside the canonical encoder's (MC-QUANT-004).
     """
 
     profile: Profile
@@ -58,6 +59,7 @@ class Verdict:
     counts: Mapping[Status, int]
     blocking: Mapping[str, Status]
     rests_on_reported: bool
+    encodings: Mapping[Encoding, int] = field(default_factory=dict)
 
     @property
     def word(self) -> str:
@@ -74,6 +76,7 @@ class Verdict:
             "counts": {status.value: count for status, count in self.counts.items()},
             "blocking": {case: status.value for case, status in self.blocking.items()},
             "rests_on_reported_evidence": self.rests_on_reported,
+            "encodings": {encoding.value: count for encoding, count in self.encodings.items()},
         }
 
 
@@ -131,6 +134,11 @@ def digest_of_lists() -> dict[str, str]:
     return {profile.value: case_json.sha256((_FOLDER / f"{profile.value}.json").read_bytes()) for profile in profiles()}
 
 
+def digest_of_not_applicable() -> str:
+    """A digest of the list of requirements that an interface may lack the means to express."""
+    return case_json.sha256((_FOLDER / f"{_NOT_APPLICABLE}.json").read_bytes())
+
+
 def judge(profile: Profile, results: Mapping[str, CaseResult], *, is_selection: bool) -> Verdict:
     """The verdict on a profile.
 
@@ -147,7 +155,7 @@ def judge(profile: Profile, results: Mapping[str, CaseResult], *, is_selection: 
         if not _suffices(status, entry.requirements, profile) and not (is_selection and result is None):
             blocking[entry.case] = status
     ours = [result for result in results.values() if result.profile is profile]
-    blocking |= {result.case: result.status for result in ours if result.status in _DAMNING}
+    blocking |= {result.case: result.status for result in ours if result.status in _DAMNING and not result.is_advice}
     return Verdict(
         profile=profile,
         is_conformant=None if is_selection else not blocking,
@@ -156,18 +164,26 @@ def judge(profile: Profile, results: Mapping[str, CaseResult], *, is_selection: 
         counts=_counts(ours),
         blocking=blocking,
         rests_on_reported=any(map(_rests_on_reported, ours)),
+        encodings=_encodings(ours),
     )
 
 
 def _suffices(status: Status, requirements: Sequence[Req], profile: Profile) -> bool:
     if status is Status.NOT_APPLICABLE:
         return not may_be_inapplicable(profile).isdisjoint(requirements)
-    return status in (Status.PASS, Status.WAIVED)
+    return status is Status.PASS
 
 
 def _counts(results: Iterable[CaseResult]) -> dict[Status, int]:
     counts = collections.Counter(result.status for result in results)
     return {status: counts[status] for status in Status if counts[status]}
+
+
+def _encodings(results: Iterable[CaseResult]) -> dict[Encoding, int]:
+    counts = collections.Counter(
+        page.encoding for result in results for step in result.evidence.steps for page in step.pages
+    )
+    return {encoding: counts[encoding] for encoding in Encoding if counts[encoding] and encoding is not Encoding.NONE}
 
 
 def _rests_on_reported(result: CaseResult) -> bool:

@@ -7,71 +7,29 @@ through them; only other outputs are taken from what the adapter reads.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
-from mutcache_conformance.dtypes import dtype_of, number_of
-from mutcache_conformance.evidence import Basis, Kind, Observation, StepRecord, digest_of
+from mutcache.requirements import Req
+from mutcache_conformance.case import Case, Storage
+from mutcache_conformance.dtypes import dtype_of
+from mutcache_conformance.evidence import Kind, Observation, StepRecord
+from mutcache_conformance.findings import Comparison, RunView, TableView, Wrong, values_differ
 from mutcache_conformance.image import Difference, Image
-from mutcache_conformance.memory import SPARSE_BYTES, Bytes, HarnessError, Memory, MemoryFile, Placement, row_major
+from mutcache_conformance.memory import SPARSE_BYTES, Memory, MemoryFile, Placement
+from mutcache_conformance.observe_outputs import OutputObserver
+from mutcache_conformance.observe_pages import Examination, TableExaminer
 from mutcache_conformance.oracle import Contents, OracleResult
+from mutcache_conformance.oracle_pages import Pages
 from mutcache_conformance.overlay import Overlay
-from mutcache_conformance.status import CaseEnded, Status
-from mutcache_conformance.wording import a, tensor
+from mutcache_conformance.peek import ProcessMemory
+from mutcache_conformance.tables import HeldTable
+from mutcache_conformance.wording import a, title
 
-#: An aliased output is read whole up to this size, beyond it only around the poke.
-_WINDOW: Final = 1 << 16
-_COPY: Final = "an output that must alias its storage is a copy"
-
-
-@dataclass(frozen=True, slots=True)
-class RunView:
-    """A finished run as the child tells it.
-
-    Attributes:
-        outputs: what it says of each output: dtype, shape, nbytes, address.
-        mutable: the storage of each mutable input.
-        bound_outputs: the caller's storage of outputs.
-        addresses: where the host mapped each of these, by value name.
-        read: bytes of an output, from a row-major offset, as the adapter sees them.
-    """
-
-    outputs: Mapping[str, Mapping[str, Any]]
-    mutable: Mapping[str, Placement]
-    bound_outputs: Mapping[str, Placement]
-    addresses: Mapping[str, int]
-    read: Callable[[str, int, int], bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Both sides of a comparison of bytes that did not hold."""
-
-    subject: str
-    expected: bytes
-    found: bytes
-
-
-@dataclass(slots=True)
-class _Wrong:
-    """What is wrong after a step: for each thing why, and the cause without names and numbers of the case."""
-
-    when: str
-    reasons: list[str] = field(default_factory=list)
-    causes: list[str] = field(default_factory=list)
-
-    def add(self, reason: str, cause: str) -> None:
-        self.reasons.append(reason)
-        self.causes.append(cause)
-
-    def end(self) -> None:
-        """End the case if anything is; the first two things are told, since the second often explains the first."""
-        if self.reasons:
-            raise CaseEnded(Status.FAIL, "\n".join(self.reasons[:2]), self.causes[0])
+_UINT8: Final = 2
 
 
 class Observer:
@@ -82,16 +40,21 @@ class Observer:
 
     Attributes:
         memory: the case's storages in memory.
+        tables: the page tables of the case as they are now, by name.
         bases: where the child maps each file, by its name, as far as it was told.
         comparisons: both sides of comparisons of outputs that did not hold.
         unsettled: names of the files that runs in flight may write; what they hold is not compared.
     """
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, process: ProcessMemory, case: Case) -> None:
         self.memory = memory
+        self.tables = {table.name: HeldTable.of(table, memory.placements) for table in case.tables}
+        self._process = process
+        self._wants_canonical = case.requirements[0] is Req.MC_QUANT_004
         self.bases: dict[str, int] = {}
         self.unsettled: set[str] = set()
         self.comparisons: list[Comparison] = []
+        self._outputs = OutputObserver(self.comparisons)
         self._images = {file.name: Image(file) for file in memory.files}
         #: What the files of storages that runs wrote had to hold before the latest of these, by storage.
         self._before: dict[str, Image] = {}
@@ -108,13 +71,33 @@ class Observer:
         target.array_in(target.file.bytes)[...] = elements
         self._image(target).write_elements(target, elements)
 
+    def pages(self, table: str) -> Pages:
+        """The pages that a table has now, with the bytes that they must hold."""
+        return self.tables[table].images(self.expected_bytes)
+
+    def renewed(self, name: str) -> HeldTable:
+        """A table as it can be lent: payloads that runs made are given storage of the caller's, with what they hold."""
+        table = self.tables[name]
+        made = [number for number, page in enumerate(table.pages) if page.place is None]
+        if made:
+            storages = [
+                Storage(f"{name}[{number}] made {len(self.memory.files)}", _UINT8, (len(content),), content)
+                for number in made
+                for content in (table.pages[number].content,)
+            ]
+            file = self.memory.add(storages)
+            self._images[file.name] = Image(file)
+            places = [self.memory.placements[storage.name] for storage in storages]
+            table = table.placed(dict(zip(made, places, strict=True)))
+        return replace(table, budget=table.lent.budget)
+
     def expected_bytes(self, placement: Placement) -> bytes:
         """The bytes of the range that a storage must hold now."""
         return self._image(placement).read(placement.offset, placement.end).tobytes()
 
     def check_untouched(self, record: StepRecord, when: str) -> None:
         """Compare every byte of every file."""
-        wrong = _Wrong(when)
+        wrong = Wrong(when)
         self._compare(record, (), wrong)
         wrong.end()
 
@@ -134,6 +117,46 @@ class Observer:
             expected = f"0 to {len(history) - 1} whole updates" if holds is None else found
             record.observations.append(Observation(Kind.CONTENTS, place.storage.name, expected, found))
 
+    def expect_table_prefix(
+        self, record: StepRecord, views: Mapping[str, TableView], histories: Mapping[str, Sequence[Contents]]
+    ) -> None:
+        """After a refused run: each table is what some prefix of its updates leaves, and stays so from now on.
+
+        Raises:
+            CaseEnded: a table is none of them.
+        """
+        wrong = Wrong(f"after the refusal of {title(record)},")
+        for root, view in views.items():
+            examinations = (self._examiner(record, view).examine(pages) for pages in histories[root])
+            found = next((one for one in examinations if not one.problems), None)
+            self._take(record, view, found or self._examiner(record, view).examine(histories[root][0]), wrong)
+        wrong.end()
+
+    def _examiner(self, record: StepRecord, view: TableView) -> TableExaminer:
+        return TableExaminer(
+            view, self.tables[view.table], self._process, step=record.index, wants_canonical=self._wants_canonical
+        )
+
+    def _check_tables(self, record: StepRecord, expected: OracleResult, run: RunView, wrong: Wrong) -> None:
+        """Examine every page of the tables that a run may have changed."""
+        for root, view in run.tables.items():
+            pages = expected.classes[root][-1]
+            assert isinstance(pages, Pages)  # a table is bound to nothing but a container
+            found = self._examiner(record, view).examine(pages, expected.retired[root])
+            self._take(record, view, found, wrong)
+
+    def _take(self, record: StepRecord, view: TableView, found: Examination, wrong: Wrong) -> None:
+        """Take in what was found of a table: it is what is to be expected of it from now on."""
+        record.observations += found.observations
+        record.pages += found.pages
+        self.comparisons += found.comparisons
+        for place, content in found.held:
+            self._image(place).write(place.offset, np.frombuffer(content, np.uint8))
+        for reason, cause in found.problems:
+            wrong.add(f"{wrong.when} {reason}", cause)
+        if not found.problems:
+            self.tables[view.table] = found.table
+
     def check_run(
         self, record: StepRecord, expected: OracleResult, run: RunView, when: str, *, is_readable: bool = True
     ) -> None:
@@ -141,25 +164,28 @@ class Observer:
 
         Outputs that are not readable, since another run of the binding has begun, show nothing.
         """
-        wrong = _Wrong(when)
+        wrong = Wrong(when)
         written = self._expect_written(expected, run)
         if run.outputs.keys() != expected.outputs.keys():
+            record.observations.append(Observation.of_names("names of outputs", expected.outputs, run.outputs))
             wrong.add(
                 f"{when} the outputs are {sorted(run.outputs)}; the model's are {sorted(expected.outputs)}",
                 "the outputs are not those of the model",
             )
-        shown = [name for name in expected.outputs if name in run.outputs]
-        sound = [name for name in shown if self._form_is_right(record, name, expected.outputs[name], run, wrong)]
+        self._check_tables(record, expected, run, wrong)
+        tensors = {name: array for name, array in expected.outputs.items() if not isinstance(array, Pages)}
+        shown = [name for name in tensors if name in run.outputs]
+        sound = [name for name in shown if self._outputs.form_is_right(record, name, tensors[name], run, wrong)]
         places = {name: _place_of(name, expected, run) for name in sound}
         for name, place in places.items():
             if place is not None:
-                self._check_address(record, name, place, expected, run, wrong)
+                self._outputs.check_address(record, name, place, expected, run, wrong)
         self._compare(record, [place for place in written if place.file.name not in self.unsettled], wrong)
         for name, place in places.items() if is_readable else ():
             if place is not None:
-                self._poke(record, name, place, run, wrong)
+                self._outputs.poke(record, name, place, run, wrong)
             else:
-                self._check_value(record, name, expected.outputs[name], run, wrong)
+                self._outputs.check_value(record, name, tensors[name], expected.gathered.get(name), run, wrong)
         wrong.end()
 
     def expect_all(self, mutable: Mapping[str, Placement], histories: Mapping[str, Sequence[Contents]]) -> None:
@@ -199,7 +225,7 @@ class Observer:
     def _image(self, placement: Placement) -> Image:
         return self._images[placement.file.name]
 
-    def _compare(self, record: StepRecord, written: Sequence[Placement], wrong: _Wrong) -> None:
+    def _compare(self, record: StepRecord, written: Sequence[Placement], wrong: Wrong) -> None:
         settled = [image for name, image in self._images.items() if name not in self.unsettled]
         differences = [(image, difference) for image in settled if (difference := image.difference())]
         stray = ""
@@ -217,7 +243,7 @@ class Observer:
         if differences:
             self._tell(*differences[0], record, wrong)
 
-    def _tell(self, image: Image, difference: Difference, record: StepRecord, wrong: _Wrong) -> None:
+    def _tell(self, image: Image, difference: Difference, record: StepRecord, wrong: Wrong) -> None:
         """Say which byte is the first that is not as it must be."""
         file, offset = image.file, difference.offset
         address = f" at address {self.bases[file.name] + offset:#x}" if file.name in self.bases else ""
@@ -243,7 +269,7 @@ class Observer:
         start = offset - at[1]
         expected = image.read(start, start + dtype.itemsize).view(dtype)[0]
         found = image.file.bytes[start : start + dtype.itemsize].copy().view(dtype)[0]
-        return _values(expected, found)
+        return values_differ(expected, found)
 
     def _where(self, file: MemoryFile, offset: int) -> str:
         """A byte of a file, in the words of the case."""
@@ -274,102 +300,6 @@ class Observer:
                 return "unchanged by the run" if old == difference.expected else "written by the run"
         return "untouched"
 
-    # Outputs
-
-    def _form_is_right(self, record: StepRecord, name: str, expected: Contents, run: RunView, wrong: _Wrong) -> bool:
-        told = run.outputs[name]
-        try:
-            dtype = number_of(expected.dtype)
-        except ValueError as error:
-            raise HarnessError(f"output {name!r}: {error}") from None
-        observation = Observation(
-            Kind.OUTPUT,
-            f"{name}: form",
-            f"{tensor(dtype, expected.shape)}, {expected.nbytes} bytes",
-            f"{tensor(told['dtype'], told['shape'])}, {told['nbytes']} bytes",
-            Basis.REPORTED,
-        )
-        record.observations.append(observation)
-        if not observation.holds:
-            wrong.add(
-                f"{wrong.when} output {name!r} is {observation.found}; expected {observation.expected}",
-                "an output has another type or shape than the model's",
-            )
-        return observation.holds
-
-    def _check_address(
-        self, record: StepRecord, name: str, place: Placement, expected: OracleResult, run: RunView, wrong: _Wrong
-    ) -> None:
-        told = run.outputs[name]["address"]
-        if told is None or not place.nbytes:  # an interface that shows no addresses is left to the poke
-            return
-        storage = f"storage {place.storage.name!r}"
-        address = run.addresses[expected.root_of_output.get(name, name)]
-        found = storage if int(told) == address else "elsewhere"
-        observation = Observation(Kind.ADDRESS, name, storage, found, Basis.REPORTED)
-        record.observations.append(observation)
-        if not observation.holds:
-            wrong.add(
-                f"{wrong.when} output {name!r} is at address {int(told):#x}, {storage}, which it must alias, at "
-                f"{address:#x}: the output is a copy",
-                _COPY,
-            )
-
-    def _poke(self, record: StepRecord, name: str, place: Placement, run: RunView, wrong: _Wrong) -> None:
-        """Change a byte of the storage from outside; the output must show it at once, among what the storage holds."""
-        nbytes = math.prod(place.storage.shape) * dtype_of(place.storage.dtype).itemsize
-        if not nbytes:
-            return
-        at = (record.index * 7919 + 13) % nbytes
-        start, end = (0, nbytes) if nbytes <= _WINDOW else (max(0, at - _WINDOW // 2), min(nbytes, at + 64))
-        unpoked = _held(place, start, end)
-        in_file = place.offset + _physical(place, at)
-        try:
-            place.file.bytes[in_file] ^= 0xFF
-            seen = run.read(name, start, end - start)
-        finally:
-            place.file.bytes[in_file] ^= 0xFF
-        must = unpoked.copy()
-        must[at - start] ^= 0xFF
-        observation = Observation(Kind.POKE, name, digest_of(must.tobytes()), digest_of(seen))
-        record.observations.append(observation)
-        storage = f"storage {place.storage.name!r}"
-        if observation.holds:
-            return
-        if seen == unpoked.tobytes():
-            wrong.add(
-                f"{wrong.when} byte {at} of {storage} was changed from outside, and output {name!r} does not show it: "
-                "the output is a copy",
-                _COPY,
-            )
-        else:
-            byte, _ = _first_difference(seen, must.tobytes())
-            self.comparisons.append(Comparison(name, must.tobytes(), seen))
-            wrong.add(
-                f"{wrong.when} byte {start + byte} of output {name!r} reads as {seen[byte]:#04x}; {storage}, which it "
-                f"must alias, holds {int(must[byte]):#04x} there",
-                "an output does not show what the storage that it must alias holds",
-            )
-
-    def _check_value(self, record: StepRecord, name: str, expected: Contents, run: RunView, wrong: _Wrong) -> None:
-        if isinstance(expected, Overlay):
-            raise HarnessError(f"output {name!r} of {expected.nbytes} bytes is no storage of the caller's")
-        data = expected.tobytes()
-        seen = run.read(name, 0, len(data)) if data else b""
-        observation = Observation(Kind.OUTPUT, name, digest_of(data), digest_of(seen), Basis.REPORTED)
-        record.observations.append(observation)
-        if not observation.holds:
-            byte, count = _first_difference(seen, data)
-            element = [int(n) for n in np.unravel_index(byte // expected.itemsize, expected.shape)]
-            first = byte - byte % expected.itemsize
-            must, is_ = (np.frombuffer(side, expected.dtype, 1, first)[0] for side in (data, seen))
-            self.comparisons.append(Comparison(name, data, seen))
-            wrong.add(
-                f"{wrong.when} byte {byte} of output {name!r} (element {element}): expected {data[byte]:#04x}, found "
-                f"{seen[byte]:#04x}{_values(must, is_)}; {count} of {len(data)} bytes differ",
-                "an output has wrong values",
-            )
-
 
 def _place_of(name: str, expected: OracleResult, run: RunView) -> Placement | None:
     """The caller's storage that an output must be, if there is any."""
@@ -385,37 +315,5 @@ def _cause(role: str, record: StepRecord) -> str:
     return f"{a(record.operation)} changes memory that it must not change"
 
 
-def _values(expected: Any, found: Any) -> str:
-    """An element in words. Some types warn of their special values when they are printed."""
-    with np.errstate(all="ignore"):
-        return f", so the element is {found!s} and not {expected!s}"
-
-
-def _first_difference(seen: bytes, must: bytes) -> tuple[int, int]:
-    """The first byte that differs, and how many do."""
-    places = np.flatnonzero(np.frombuffer(seen, np.uint8) != np.frombuffer(must, np.uint8))
-    return int(places[0]), len(places)
-
-
 def _lies_in(file: MemoryFile, offset: int, place: Placement) -> bool:
     return place.file is file and place.offset <= offset < place.end
-
-
-def _is_row_major(place: Placement) -> bool:
-    return place.strides == row_major(place.storage.shape, dtype_of(place.storage.dtype).itemsize)
-
-
-def _held(place: Placement, start: int, end: int) -> Bytes:
-    """A copy of the bytes, from ``start`` to ``end`` of its elements in row-major order, that a storage holds."""
-    if _is_row_major(place):
-        return place.file.bytes[place.offset + start : place.offset + end].copy()
-    return place.array_in(place.file.bytes).reshape(-1).view(np.uint8)[start:end]
-
-
-def _physical(place: Placement, byte: int) -> int:
-    """Where byte ``byte`` of the elements in row-major order lies in the range."""
-    if _is_row_major(place):
-        return byte
-    element, rest = divmod(byte, dtype_of(place.storage.dtype).itemsize)
-    index = np.unravel_index(element, place.storage.shape)
-    return sum(int(n) * stride for n, stride in zip(index, place.strides, strict=True)) + rest

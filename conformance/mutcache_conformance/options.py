@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import pytest
+
+if TYPE_CHECKING:
+    from mutcache_conformance.waivers import Waiver
 
 #: Exit status for wrong usage, and for a runtime that cannot be started.
 USAGE: Final = 2
@@ -33,6 +37,11 @@ class Options:
     profiles: tuple[str, ...]
     shard: tuple[int, int]
     selection: str
+    #: What the cases are put in a random order from; "" is the order of the suite.
+    order_seed: str
+    waivers: tuple[Waiver, ...]
+    is_resumed: bool
+    product: Mapping[str, str] | None
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -65,6 +74,25 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="folder of the report (default: conformance-report, or its subfolder partial for a selection of cases)",
     )
+    group.addoption(
+        "--resume",
+        metavar="DIR",
+        help="go on with the interrupted run whose report folder is DIR; all else must be asked for as it was then",
+    )
+    group.addoption(
+        "--product", metavar="FILE", help="the product that the report is about, as product.toml describes it"
+    )
+    group.addoption(
+        "--waivers",
+        metavar="FILE",
+        help="failures that are put up with, as waivers.toml (default: NAME.waivers.toml beside a registered adapter)",
+    )
+    group.addoption(
+        "--case-order",
+        metavar="ORDER",
+        default="suite",
+        help="order in which cases run: suite, or random:SEED; verdicts do not depend on it (default: suite)",
+    )
 
 
 def read_options(config: pytest.Config) -> Options:
@@ -90,6 +118,11 @@ def read_options(config: pytest.Config) -> Options:
     ):
         if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", value) or not float(value):
             refuse(f"{name} {value!r} is not a number of seconds")
+    order = re.fullmatch(r"suite|random:([0-9]{1,18})", option.case_order)
+    if order is None:
+        refuse(f"--case-order {option.case_order!r} is neither suite nor random:SEED with a number as seed")
+    if option.resume is not None and option.report not in (None, option.resume):
+        refuse("--resume says which report folder it is: leave --report out")
     pairs = [pair.partition("=") for pair in option.runtime_option]
     if not all(key and equals for key, equals, _ in pairs):
         refuse(f"--runtime-option {option.runtime_option[-1]!r} is not KEY=VALUE")
@@ -101,7 +134,7 @@ def read_options(config: pytest.Config) -> Options:
         if unknown:
             refuse(f"--profile {unknown[0]!r} is not known; there are cases for {', '.join(known)}")
     selection = _selection(config)
-    folder = option.report or ("conformance-report/partial" if selection else "conformance-report")
+    folder = option.resume or option.report or ("conformance-report/partial" if selection else "conformance-report")
     return Options(
         runtime=runtime or "reference",
         is_explicit=runtime is not None,
@@ -114,7 +147,45 @@ def read_options(config: pytest.Config) -> Options:
         profiles=tuple(option.profile),
         shard=(int(shard[1]), int(shard[2])),
         selection=selection,
+        order_seed=order[1] or "",
+        waivers=_waivers(runtime or "reference", option.waivers, config.invocation_params.dir),
+        is_resumed=option.resume is not None,
+        product=_product(option.product, config.invocation_params.dir),
     )
+
+
+def _product(given: str | None, folder: Path) -> Mapping[str, str] | None:
+    """The product that the run is about, if it is told."""
+    if given is None:
+        return None
+    from mutcache_conformance import provenance
+
+    try:
+        return provenance.read_product(folder / given)
+    except OSError as error:
+        refuse(f"--product {given!r} cannot be read: {error.strerror}")
+    except provenance.ProductError as error:
+        refuse(f"--product: {error}")
+
+
+def _waivers(runtime: str, given: str | None, folder: Path) -> tuple[Waiver, ...]:
+    """The waivers of the run; none of them is out of date, or for a case that there is not."""
+    from mutcache_conformance import adapters
+
+    if given is not None:
+        file = folder / given
+    elif runtime in adapters.REGISTERED:
+        file = Path(adapters.__file__).with_name(f"{runtime}.waivers.toml")
+        if not file.is_file():
+            return ()
+    else:
+        return ()
+    from mutcache_conformance import cases, waivers
+
+    try:
+        return waivers.read(file, [case.id for case in cases.generate(0)], datetime.datetime.now(datetime.UTC).date())
+    except waivers.WaiverError as error:
+        refuse(str(error))
 
 
 def prepare_folder(folder: Path) -> None:

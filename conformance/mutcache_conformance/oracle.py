@@ -7,12 +7,13 @@ label: an array is known by the mutable root it descends from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from mutcache.proto import parse
 from mutcache.proto.onnx_ml import ModelProto, ValueInfoProto
 from mutcache_conformance.oracle_graph import Interpreter
+from mutcache_conformance.oracle_pages import ContainerForm, Gathered, PageImage, Pages
 from mutcache_conformance.oracle_update import Contents, History, OracleRefusal, cache_update
 
 __all__ = ["Contents", "History", "OracleRefusal", "OracleResult", "cache_update", "run_model"]
@@ -26,11 +27,20 @@ class OracleResult:
         outputs: every graph output, by name.
         classes: for each mutable graph input its contents after 0, 1, ... updates; the last is what memory must hold.
         root_of_output: for each graph output that is a name of a mutable input's storage, the name of that input.
+        gathered: how the outputs that were gathered of pages came to be; other decoders make other elements of these.
     """
 
     outputs: Mapping[str, Contents]
     classes: History
     root_of_output: Mapping[str, str]
+    gathered: Mapping[str, Gathered] = field(default_factory=dict)
+
+    @property
+    def retired(self) -> dict[str, tuple[PageImage, ...]]:
+        """By root, the pages whose payloads were replaced, with what these held when they were."""
+        return {
+            root: tuple(_retired(history)) for root, history in self.classes.items() if isinstance(history[0], Pages)
+        }
 
 
 def run_model(model: bytes, inputs: Mapping[str, Contents]) -> OracleResult:
@@ -39,17 +49,19 @@ def run_model(model: bytes, inputs: Mapping[str, Contents]) -> OracleResult:
     Args:
         model: a model that the specification accepts.
         inputs: an array for every graph input, and optionally for initializers that the caller supplies. A mutable
-            input may be an Overlay, if no node but updates reads it; its contents are Overlays then.
+            input may be an Overlay, if no node but updates reads it; its contents are Overlays then. Those of a
+            container of pages are Pages.
 
     Raises:
         OracleRefusal: the semantics demand that the run is refused.
     """
     proto = parse(model)
     # Copies: results must not change with the caller's memory, and one array may be given for two inputs.
-    inputs = {name: array.copy() for name, array in inputs.items()}
+    inputs = {name: array.copy() for name, array in inputs.items()} | _containers(proto, inputs)
     recorder = _Recorder.of(proto, inputs)
+    interpreter = Interpreter(proto, recorder.record)
     try:
-        results = Interpreter(proto, recorder.record).run(inputs)
+        results = interpreter.run(inputs)
     except OracleRefusal as refusal:
         raise OracleRefusal(refusal.requirement, refusal.message, recorder.classes()) from None
     outputs = {value.name: array for value, array in zip(proto.graph.output, results, strict=True)}
@@ -64,7 +76,24 @@ def run_model(model: bytes, inputs: Mapping[str, Contents]) -> OracleResult:
             # An operator may hand its operand on unchanged: that alone is no alias.
             if (declared[name] or name in classes) and (root := recorder.root_of(array))
         },
+        gathered={
+            name: interpreter.gathered[id(array)]
+            for name, array in outputs.items()
+            if id(array) in interpreter.gathered
+        },
     )
+
+
+def _containers(proto: ModelProto, inputs: Mapping[str, Contents]) -> dict[str, Pages]:
+    """The containers among the inputs, at the beginning of the run."""
+    forms = {value.name: ContainerForm.of(proto, value.type) for value in proto.graph.input}
+    return {name: inputs[name].begin(form) for name, form in forms.items() if form is not None}
+
+
+def _retired(history: Sequence[Pages]) -> Iterator[PageImage]:
+    last = {page.identity for page in history[-1].pages}
+    images = {page.identity: page for contents in history for page in contents.pages}
+    yield from (page for identity, page in sorted(images.items()) if identity >= 0 and identity not in last)
 
 
 class _Recorder:

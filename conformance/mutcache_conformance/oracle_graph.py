@@ -26,6 +26,7 @@ from mutcache.proto.onnx_ml import (
     ValueAliasProto,
     ValueInfoProto,
 )
+from mutcache_conformance.oracle_pages import Gathered, Pages, paged_gather, paged_update
 from mutcache_conformance.oracle_update import Array, Contents, OracleRefusal, updated_contents
 
 Values = dict[str, Any]
@@ -48,10 +49,12 @@ class Interpreter:
     Attributes:
         model: a model that the specification accepts.
         record: told of every (old, new): the contents of one storage before and after a node mutated it.
+        gathered: what was gathered of pages, by the id of the array, which it holds.
     """
 
     model: ModelProto
     record: Callable[[Contents, Contents], None]
+    gathered: dict[int, Gathered] = field(default_factory=dict)
     _kernels: dict[tuple[object, ...], Any] = field(default_factory=dict)
 
     def run(self, inputs: Mapping[str, Contents]) -> list[Contents]:
@@ -108,6 +111,16 @@ class Interpreter:
                 results: list[Contents] = [updated_contents(*operands, **_attributes(node))]
                 self.record(operands[0], results[0])
                 return results
+            case name, "PagedCacheUpdate" if name == DOMAIN:
+                results = [paged_update(*operands, **_attributes(node))]
+                self.record(operands[0], results[0])
+                return results
+            case name, "PagedCacheGather" if name == DOMAIN:
+                gathered = paged_gather(*operands, **_attributes(node))
+                self.gathered[id(gathered.values)] = gathered
+                return [gathered.values]
+            case "", "SequenceLength" if isinstance(operands[0], Pages):
+                return [np.array(len(operands[0].pages), np.int64)]
         results = list(self._kernel(node, operands, opsets))
         for output, source in _aliases(node):
             results[output] = results[output].copy()  # a kernel may hand its operand on

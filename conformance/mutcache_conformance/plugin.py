@@ -86,14 +86,19 @@ def conformance_case(request: pytest.FixtureRequest) -> Callable[[], None]:
 def _play(item: pytest.Item, suite: Suite, case: Case) -> None:
     from mutcache_conformance.failure import add_rerun
 
-    result = dataclasses.replace(suite.runner().run(case), rerun=suite.rerun_command(item))
-    item.stash[RESULT_KEY] = result
+    runner = suite.runner()
+    found = dataclasses.replace(runner.run(case), rerun=suite.rerun_command(item))
+    item.stash[RESULT_KEY] = found
+    result = suite.waived(found)
     item.user_properties.append(("status", result.status.value))
     item.user_properties.append(("requirements", " ".join(requirement.value for requirement in case.requirements)))
+    if result.failure and not runner.had(case):
+        add_rerun(suite.options.folder / result.failure, result.rerun)
+    if result.is_advice:
+        pytest.skip(f"{result.status} of a SHOULD, {result.requirements[0]}: {result.reason}")
     if result.status.is_failure:
         words = f"{result.status}: {result.reason}"
         if result.failure:
-            add_rerun(suite.options.folder / result.failure, result.rerun)
             words += f"\nsaved in {suite.options.folder / result.failure}"
         pytest.fail(words, pytrace=False)
     if result.status.value != "pass":
@@ -101,13 +106,14 @@ def _play(item: pytest.Item, suite: Suite, case: Case) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Drop the empty test of an area that has no case for this run."""
+    """Drop the empty test of an area that has no case for this run, and put the cases in order."""
     empty = [
         item for item in items if FIXTURE in getattr(item, "fixturenames", ()) and not item.get_closest_marker(MARKER)
     ]
     if empty:
         config.hook.pytest_deselected(items=empty)
         items[:] = [item for item in items if item not in empty]
+    items[:] = config.stash[SUITE_KEY].in_order(items)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -1,7 +1,7 @@
 """``python -m mutcache_conformance.replay FOLDER --runtime=R``: run one saved case again, from nothing but its folder.
 
-The folder is one that a failing case was saved in, ``failures/CASE`` of a report, or any that ``case_json.save`` wrote.
-Logs, and the case as it fails this time, go to ``FOLDER/replay``.
+The folder is one that a failing case was saved in, ``failures/CASE`` of a report, or ``cases/CASE`` of an exported
+corpus. Logs, and the case as it fails this time, go to ``FOLDER/replay``, or to ``--out``.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--step-timeout", type=_seconds, default=STEP_TIMEOUT, metavar="S", help="seconds per step")
     parser.add_argument("--case-timeout", type=_seconds, default=CASE_TIMEOUT, metavar="S", help="seconds per case")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the logs (default: FOLDER/replay)")
     options = parser.parse_args(arguments)
     pairs = [pair.partition("=") for pair in options.runtime_option]
     if not all(key and equals for key, equals, _ in pairs):
@@ -44,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"{options.folder} is no folder of a saved case: {error}")
     configuration = Configuration(
         command=command,
-        folder=options.folder / "replay",
+        folder=options.out or options.folder / "replay",
         options={key: value for key, _, value in pairs},
         step_timeout=options.step_timeout,
         case_timeout=options.case_timeout,
@@ -74,9 +75,11 @@ def _cases(folder: Path) -> tuple[Case, dict[str, Case]]:
     validate(json.loads((folder / "case.json").read_text(encoding="utf-8")), "case")
     case = case_json.load(folder)
     cases = {case.id: case}
-    if (folder / "twin" / "case.json").is_file():
-        twin = case_json.load(folder / "twin")
-        cases[twin.id] = twin
+    # A saved failure has its twin in it, an exported case in the place that the corpus has for it.
+    for home in (folder / "twin", folder.resolve().parent.parent / case.twin):
+        if case.twin and case.twin not in cases and (home / "case.json").is_file():
+            twin = case_json.load(home)
+            cases[twin.id] = twin
     return case, cases
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from mutcache_conformance import case_json
 from mutcache_conformance.adapter import Description
@@ -15,11 +15,20 @@ from mutcache_conformance.case import Case
 from mutcache_conformance.child import Child, ChildGone, ChildTimeout
 from mutcache_conformance.evidence import Evidence
 from mutcache_conformance.failure import save_failure
+from mutcache_conformance.judgement import (
+    UnsoundEvidence,
+    judge,
+    judge_unplayed,
+    may_still_fail,
+    phase_expected,
+    phase_observed,
+)
 from mutcache_conformance.measured import MeasuredScript
 from mutcache_conformance.memory import HarnessError, Memory
 from mutcache_conformance.protocol import ProtocolError
-from mutcache_conformance.script import NO_OVERLAP, ScriptRun
+from mutcache_conformance.script import ACCIDENTS, NO_OVERLAP, ScriptRun, word_of
 from mutcache_conformance.status import CaseEnded, CaseResult, Status
+from mutcache_conformance.tables import payload_groups
 from mutcache_conformance.wording import a, title
 
 #: How often a child may be replaced because it crashed, hung or spoke garbage, before the rest is not run any more.
@@ -71,18 +80,24 @@ class Runner:
     Args:
         configuration: how.
         cases: every case by id, to find valid twins in.
+        earlier: results that the same run had before it was interrupted; these cases are not played again.
     """
 
-    def __init__(self, configuration: Configuration, cases: Mapping[str, Case]) -> None:
+    def __init__(
+        self, configuration: Configuration, cases: Mapping[str, Case], earlier: Mapping[str, CaseResult] | None = None
+    ) -> None:
         self._configuration = configuration
         self._cases = cases
-        self._results: dict[str, CaseResult] = {}
+        self._earlier = earlier or {}
+        self._results: dict[str, CaseResult] = dict(self._earlier)
         self._child: Child | None = None
         self._about: Description | None = None
         self._unavailable: RuntimeUnavailable | None = None
-        self._children = 0
-        self._accidents = 0
-        self._hangs = 0
+        # As they were when the run was interrupted, as far as this process had to do with it.
+        ours = [result for result in self._earlier.values() if result.log.startswith(f"{configuration.worker}-")]
+        self._children = max((int(result.log.rpartition("-")[2]) for result in ours), default=0)
+        self._accidents = sum(map(_is_accident, ours))
+        self._hangs = sum(result.status is Status.TIMEOUT for result in ours)
         #: Whether the child has played a case already.
         self._is_used = False
         #: Whether all that it has played are cases that showed it to keep no memory.
@@ -118,21 +133,18 @@ class Runner:
             self._results[case.id] = self._run(case)
         return self._results[case.id]
 
+    def had(self, case: Case) -> bool:
+        """Whether the result of a case is one from before the run was interrupted."""
+        return case.id in self._earlier
+
     def harness_error(self, case: Case, reason: str) -> CaseResult:
         """The result of a case that something else than the runtime kept from being run."""
         return self._result(case, Status.HARNESS_ERROR, reason, _HARNESS)
 
     def _run(self, case: Case) -> CaseResult:
-        missing = sorted(case.needs - self.describe().capabilities)
-        if missing:
-            reason = f"the runtime does not declare {', '.join(missing)}"
-            return self._result(case, Status.UNSUPPORTED, reason, "the runtime does not declare what the case needs")
-        if case.overlaps and not self.describe().concurrent_runs:
-            return self._result(case, Status.UNSUPPORTED, "the host has no more than one run in flight")
-        if case.twin:
-            verdict = self._judge_twin(case)
-            if verdict is not None:
-                return verdict
+        unplayed = self._unplayed(case)
+        if unplayed is not None and not (unplayed.cause == TWIN and may_still_fail(unplayed.status, self._twin(case))):
+            return unplayed
         if self._accidents > self._configuration.restarts:
             return self._result(case, Status.NOT_RUN, f"the runtime was restarted {self._accidents - 1} times already")
         if self._hangs > self._configuration.hangs:
@@ -148,25 +160,40 @@ class Runner:
         self._is_used = True
         self._is_clean = self._is_clean and case.measure is not None
         self._hangs += result.status is Status.TIMEOUT
-        self._accidents += result.status in (Status.CRASH, Status.TIMEOUT) or _last_answer(result) == "garbage"
+        self._accidents += _is_accident(result)
         if result.status.is_failure:
             # Whatever a failing case left behind must not fail others.
             self._discard_child()
-        return result
+            return result
+        return unplayed or result
+
+    def _twin(self, case: Case) -> Status | None:
+        result = self._results.get(case.twin)
+        return None if result is None else result.status
 
     def _play(self, case: Case) -> CaseResult:
         return run_case(case, *self._ready_child(), self._configuration, twin=self._cases.get(case.twin))
 
-    def _judge_twin(self, case: Case) -> CaseResult | None:
-        """Why the case cannot pass, if its valid twin did not."""
+    def _unplayed(self, case: Case) -> CaseResult | None:
+        """The result of a case that cannot pass, and so is not played; None if nothing stands in its way."""
+        about = self.describe()
+        status = judge_unplayed(case, about, None)
+        if status is not None:
+            missing = sorted(case.needs - about.capabilities)
+            if missing:
+                cause = "the runtime does not declare what the case needs"
+                return self._result(case, status, f"the runtime does not declare {', '.join(missing)}", cause)
+            return self._result(case, status, "the host has no more than one run in flight")
+        if not case.twin:
+            return None
         twin = self._cases.get(case.twin)
         if twin is None:
             return self._result(case, Status.HARNESS_ERROR, f"there is no case {case.twin!r}, its valid twin", _HARNESS)
-        result = self.run(twin)
-        if result.status is Status.PASS:
+        of_twin = self.run(twin).status
+        status = judge_unplayed(case, about, of_twin)
+        if status is None:
             return None
-        status = Status.FAIL if result.status in (Status.CRASH, Status.TIMEOUT) else result.status
-        return self._result(case, status, f"its valid twin {twin.id} did not pass ({result.status})", TWIN)
+        return self._result(case, status, f"its valid twin {twin.id} did not pass ({of_twin})", TWIN)
 
     def _result(self, case: Case, status: Status, reason: str, cause: str = "") -> CaseResult:
         return CaseResult(
@@ -176,7 +203,7 @@ class Runner:
             status=status,
             reason=reason,
             cause=cause,
-            phase_expected=_phase_expected(case),
+            phase_expected=phase_expected(case),
             case_sha256=case_json.digest(case),
         )
 
@@ -221,7 +248,7 @@ def run_case(
     end, failure = CaseEnded(Status.PASS, ""), ""
     script: ScriptRun | None = None
     try:
-        with Memory(case.storages, alignment=about.alignment) as memory:
+        with Memory(case.storages, alignment=about.alignment, together=payload_groups(case)) as memory:
             script = (MeasuredScript if case.measure is not None else ScriptRun)(
                 case,
                 child,
@@ -233,12 +260,14 @@ def run_case(
                 script.play()
             except CaseEnded as ended:
                 end = ended
-            except _ACCIDENTS as accident:
-                end = _judge(accident, f"in {title(script.evidence.steps[-1])}", script.evidence.steps[-1].operation)
+            except ACCIDENTS as accident:
+                last = script.evidence.steps[-1]
+                when = f"in {title(last)}" if last.index < len(case.script) else "after the last step"
+                end = _accident(accident, when, last.operation)
             if end.status.is_failure:
                 end.reason = "\n".join(filter(None, [end.reason, script.details()]))
             else:
-                end = _conduct(child, about, configuration) or end
+                end = _conduct(script, child, about, configuration) or end
             if end.status.is_failure:
                 try:
                     failure = save_failure(
@@ -246,6 +275,7 @@ def run_case(
                     )
                 except OSError as error:
                     end.reason += f"\n(the case could not be saved: {error})"
+        _check_judgement(case, script, end.status)
     except HarnessError as error:
         end = CaseEnded(Status.HARNESS_ERROR, str(error), _HARNESS)
     return CaseResult(
@@ -255,10 +285,10 @@ def run_case(
         status=end.status,
         reason=end.reason,
         cause=end.cause,
-        phase_expected=_phase_expected(case),
-        phase_observed=script.phase_observed if script is not None else "",
+        phase_expected=phase_expected(case),
+        phase_observed=phase_observed(script.evidence) if script is not None else "",
         evidence=script.evidence if script is not None else Evidence(),
-        memory=script.figures.to_json() if isinstance(script, MeasuredScript) else None,
+        memory=_figures(script) if script is not None else None,
         duration=time.monotonic() - started,
         case_sha256=case_json.digest(case),
         log=child.log_name,
@@ -266,10 +296,27 @@ def run_case(
     )
 
 
-_ACCIDENTS: Final = (ChildGone, ChildTimeout, ProtocolError)
+def _check_judgement(case: Case, script: ScriptRun, status: Status) -> None:
+    """What was recorded must say the same as what the play came to, or nobody could check the report.
+
+    Raises:
+        HarnessError: it does not.
+    """
+    if status is Status.NOT_RUN:  # the play has not begun
+        return
+    try:
+        judged = judge(case, script.evidence, _figures(script))
+    except UnsoundEvidence as error:
+        raise HarnessError(f"the play came to {status}, and its evidence is unsound: {error}") from error
+    if judged is not status:
+        raise HarnessError(f"the play came to {status}, its evidence to {judged}")
 
 
-def _judge(accident: Exception, when: str, operation: str) -> CaseEnded:
+def _figures(script: ScriptRun) -> dict[str, Any] | None:
+    return script.figures.to_json() if isinstance(script, MeasuredScript) else None
+
+
+def _accident(accident: Exception, when: str, operation: str) -> CaseEnded:
     """What an accident of the child is."""
     match accident:
         case ChildGone():
@@ -281,16 +328,18 @@ def _judge(accident: Exception, when: str, operation: str) -> CaseEnded:
     return CaseEnded(Status.FAIL, reason, f"the answer to {a(operation)} does not follow the protocol")
 
 
-def _conduct(child: Child, about: Description, configuration: Configuration) -> CaseEnded | None:
+def _conduct(script: ScriptRun, child: Child, about: Description, configuration: Configuration) -> CaseEnded | None:
     """What is wrong with a child after a case that was not failed.
 
     It is asked once more who it is: an answer too many, or its end, shows here and not in the next case.
     """
     try:
         again = child.describe(configuration.options, timeout=configuration.step_timeout)
-    except _ACCIDENTS as accident:
-        return _judge(accident, "after the last step", "describe")
+    except ACCIDENTS as accident:
+        script.note_after(word_of(accident))
+        return _accident(accident, "after the last step", "describe")
     if again != about:
+        script.note_after("error")
         return CaseEnded(
             Status.FAIL,
             f"after the last step: it describes itself as {again} now, as {about} before",
@@ -304,13 +353,7 @@ def _is_of_an_earlier_case(result: CaseResult) -> bool:
     return [step.answer for step in result.evidence.steps] in (["crash"], ["garbage"])
 
 
-def _last_answer(result: CaseResult) -> str:
-    return result.evidence.steps[-1].answer if result.evidence.steps else ""
-
-
-def _phase_expected(case: Case) -> tuple[str, ...]:
-    """The phases of the first refusal that the script wants."""
-    for step in case.script:
-        if step.expect.is_rejection:
-            return tuple(sorted(phase.value for phase in step.expect.rejected_in))
-    return ()
+def _is_accident(result: CaseResult) -> bool:
+    """Whether the child was of no more use after the case."""
+    last = result.evidence.steps[-1].answer if result.evidence.steps else ""
+    return result.status in (Status.CRASH, Status.TIMEOUT) or last == "garbage"

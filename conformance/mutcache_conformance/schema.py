@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -24,10 +25,28 @@ def load(name: str) -> dict[str, Any]:
 
 @functools.cache
 def _validator(name: str, definition: str) -> Draft202012Validator:
-    schema = load(name)
-    if definition:
-        schema = {"$schema": schema["$schema"], "$defs": schema["$defs"], "$ref": f"#/$defs/{definition}"}
-    return Draft202012Validator(schema)
+    root = load(name)
+    return Draft202012Validator(_inlined(root["$defs"][definition] if definition else root, root))
+
+
+def _inlined(schema: Any, root: Mapping[str, Any]) -> Any:
+    """The schema with what references lead to in their place: following one costs more than what it says.
+
+    Nothing in the schemas refers to itself; ``RecursionError`` says so at once if it ever does.
+    """
+    if isinstance(schema, list):
+        return [_inlined(item, root) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _inlined(value, root) for key, value in schema.items() if key not in ("$defs", "$ref")}
+    if not isinstance(schema.get("$ref"), str):
+        return made
+    target: Any = root
+    for part in schema["$ref"].removeprefix("#/").split("/"):
+        target = target[part]
+    made.pop("description", None)
+    inlined = _inlined(target, root)
+    return {"allOf": [inlined, made]} if inlined.keys() & made.keys() else {**inlined, **made}
 
 
 def validate(document: Any, name: str, definition: str = "") -> None:

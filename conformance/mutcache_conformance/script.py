@@ -6,17 +6,16 @@ catches earlier than the step that must be refused is right too, when the step's
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
-from mutcache.requirements import Phase
+from mutcache.proto import parse
+from mutcache.proto.onnx_ml import ModelProto
 from mutcache_conformance import wording
 from mutcache_conformance.case import (
-    LOAD,
     RUN,
     Bind,
     Case,
@@ -26,75 +25,32 @@ from mutcache_conformance.case import (
     Request,
     Run,
     Start,
-    Step,
-    Storage,
     Unload,
     Write,
 )
 from mutcache_conformance.child import Answer, Child, ChildGone, ChildTimeout
-from mutcache_conformance.evidence import Evidence, StepRecord
-from mutcache_conformance.forms import check_mapping, files_of, form_of, forms_of
-from mutcache_conformance.memory import HarnessError, Memory, Placement
-from mutcache_conformance.observe import Observer, RunView
+from mutcache_conformance.course import Course, Objection
+from mutcache_conformance.evidence import Kind, Observation, StepRecord
+from mutcache_conformance.findings import RunView, TableView
+from mutcache_conformance.memory import HarnessError, Memory
 from mutcache_conformance.oracle import Contents, OracleRefusal, OracleResult, run_model
+from mutcache_conformance.oracle_pages import ContainerForm
 from mutcache_conformance.protocol import ProtocolError
+from mutcache_conformance.requests import Requester, known
 from mutcache_conformance.status import CaseEnded, Status
 from mutcache_conformance.wording import title
 
-_UINT8: Final = 2
 #: Cause of a case that came to no verdict, since things that it asks for at once were done one after the other.
 NO_OVERLAP: Final = "the runtime was never asked for two things at once"
 #: Bytes at the start of a storage that are watched for a run to begin, and seconds between looks.
 _WATCHED: Final = 64
 _LOOK: Final = 0.0005
-#: The phases that a refusal of each operation may name. What a run binds as ordinary inputs, it binds when it runs.
-_PHASES: Final[Mapping[type[Step], frozenset[Phase]]] = {
-    Load: LOAD,
-    Bind: frozenset({Phase.BIND}),
-    Run: frozenset({Phase.BIND, Phase.RUN}),
-    Finish: frozenset({Phase.BIND, Phase.RUN}),
-    Release: frozenset({Phase.BIND, Phase.RUN}),
-    Unload: frozenset({*LOAD, Phase.BIND}),
-}
-#: The phases that lie ahead of a session once an operation has succeeded.
-_AHEAD: Final[Mapping[type[Step], frozenset[Phase]]] = {
-    Load: frozenset({Phase.BIND, Phase.RUN}),
-    Bind: frozenset({Phase.RUN}),
-}
-_Item = TypeVar("_Item")
-
-
-@dataclass(slots=True)
-class _Session:
-    """A session as the script knows it."""
-
-    name: str
-    model: bytes
-    initializers: Mapping[str, Placement]
-    is_loaded: bool = True
-    #: Phases in which a refusal must still come that a step allowed but did not get.
-    owed: frozenset[Phase] = frozenset()
-
-
-@dataclass(slots=True)
-class _Binding:
-    """What is bound when a run starts; a run without a binding has bound nothing."""
-
-    name: str = ""
-    session: str = ""
-    mutable: Mapping[str, Placement] = field(default_factory=dict)
-    outputs: Mapping[str, Placement] = field(default_factory=dict)
-    addresses: Mapping[str, int] = field(default_factory=dict)
-    is_bound: bool = True
-
-    def read_only(self) -> list[str]:
-        """Storages that the runtime could not write, though it took them as if it could."""
-        places = [*self.mutable.values(), *self.outputs.values()]
-        return [place.storage.name for place in places if not place.file.writable]
+#: What ends a case because the child does not live up to the protocol.
+ACCIDENTS: Final = (ChildGone, ChildTimeout, ProtocolError)
 
 
 @dataclass(frozen=True, slots=True)
-class _Flight:
+class Flight:
     """A run in flight: what asked for it, the number of its request, and whether it was alone then."""
 
     step: Start
@@ -102,7 +58,7 @@ class _Flight:
     is_first: bool
 
 
-class ScriptRun:
+class ScriptRun(Requester):
     """One play of a script.
 
     Args:
@@ -114,25 +70,15 @@ class ScriptRun:
 
     Attributes:
         evidence: what was seen so far.
-        phase_observed: the operation that refused first, or "".
         observer: what the memory holds and must hold.
     """
 
     def __init__(self, case: Case, child: Child, memory: Memory, *, step_timeout: float, case_timeout: float) -> None:
-        self.case = case
-        self.evidence = Evidence()
-        self.phase_observed = ""
-        self.observer = Observer(memory)
-        self._child = child
-        self._step_timeout, self._case_timeout = step_timeout, case_timeout
-        self._deadline = time.monotonic() + case_timeout
+        super().__init__(case, child, memory, step_timeout=step_timeout, case_timeout=case_timeout)
         #: What the latest step sent, and what came back.
         self._sent = self._answered = ""
-        #: None once the load or bind was rightly refused.
-        self._sessions: dict[str, _Session | None] = {}
-        self._bindings: dict[str, _Binding | None] = {}
-        self._run_number = 0
-        self._flights: dict[str, _Flight] = {}
+        self._course = Course(case)
+        self._flights: dict[str, Flight] = {}
 
     def play(self) -> None:
         """Play every step, and end what the script leaves open; returns if all is as it must be.
@@ -143,37 +89,32 @@ class ScriptRun:
             HarnessError: the case cannot be played.
         """
         for index, step in enumerate(self.case.script):
-            is_moot = self._is_moot(step)
-            allowed = frozenset[Phase]() if is_moot else self._allowed(index, step)
-            record = StepRecord(index, type(step).__name__.lower(), tuple(sorted(phase.value for phase in allowed)))
+            is_moot = self._course.is_moot(step)
+            allowed = () if is_moot else sorted(phase.value for phase in self._course.allowed(index))
+            record = StepRecord(index, type(step).__name__.lower(), tuple(allowed))
             self.evidence.steps.append(record)
             if is_moot:
                 record.answer = "skipped"
+                self._course.skip(step)
                 if isinstance(step, Bind):
                     self._bindings[step.binding] = None
                 continue
             if isinstance(step, Write):
                 record.answer = "ok"
                 places = self.observer.memory.placements
-                self.observer.copy_elements(_known(places, step.storage), _known(places, step.source))
+                self.observer.copy_elements(known(places, step.storage), known(places, step.source))
                 continue
             try:
-                self._step(step, record, allowed)
+                self._step(step, record)
             except ChildGone as gone:
-                record.answer = "crash"
-                self._judge_crash(step, gone)
+                record.answer = word_of(gone)
+                self._judge_crash(step, record, gone)
                 raise
             except (ChildTimeout, ProtocolError) as end:
-                record.answer = "timeout" if isinstance(end, ChildTimeout) else "garbage"
+                record.answer = word_of(end)
                 self._timeout()  # which says so if it was the case's time that was over
                 raise
-        for name, session in self._sessions.items():
-            if session is not None and session.owed:
-                raise CaseEnded(
-                    Status.FAIL,
-                    f"session {name!r} was not refused; it must be, in phase {wording.phases(session.owed)}",
-                    "a session was never refused that must be",
-                )
+        _raise(self._course.end())
         self._clean_up()
 
     def details(self) -> str:
@@ -182,43 +123,13 @@ class ScriptRun:
         lines += [f"came back: {self._answered}"] if self._answered else []
         return "\n".join(lines)
 
-    # Which refusals are right
-
-    def _is_moot(self, step: Step) -> bool:
-        """Whether the step needs a session or a binding that was rightly refused."""
-        if isinstance(step, Load | Write):
-            return False
-        if isinstance(step, Finish):
-            return step.run not in self._flights
-        if isinstance(step, Release | Run | Start) and step.binding and self._bindings.get(step.binding, step) is None:
-            return True
-        return not isinstance(step, Release) and self._sessions.get(step.session, step) is None
-
-    def _allowed(self, index: int, step: Step) -> frozenset[Phase]:
-        """The phases in which this step may be refused.
-
-        Those of the step itself, those that an earlier step left open, and those of later steps that need this one: a
-        run whose overflow is known when the model is loaded may be refused there.
-        """
-        allowed = step.expect.rejected_in | self._owed(step)
-        if isinstance(step, Finish) and step.may_be_refused:
-            allowed |= _PHASES[Finish]
-        for later in self.case.script[index + 1 :]:
-            if isinstance(step, Load):
-                needs = isinstance(later, Bind | Run) and later.session == step.session
-            else:
-                needs = isinstance(step, Bind) and isinstance(later, Run) and later.binding == step.binding
-            if needs:
-                allowed |= later.expect.rejected_in & _PHASES[type(step)]
-        return allowed
-
-    def _owed(self, step: Step) -> frozenset[Phase]:
-        session = self._sessions.get(step.session) if isinstance(step, Bind | Run) else None
-        return frozenset() if session is None else session.owed
+    def note_after(self, answer: str) -> None:
+        """Record what became of a question that was asked after the script."""
+        self.evidence.steps.append(StepRecord(len(self.case.script), "describe", answer=answer))
 
     # Steps
 
-    def _step(self, step: Request, record: StepRecord, allowed: frozenset[Phase]) -> None:
+    def _step(self, step: Request, record: StepRecord) -> None:
         places = self.observer.memory.placements
         self._sent, self._answered = wording.request(step, self.case, places, self.observer.elements), ""
         answer = self._send(step)
@@ -229,11 +140,11 @@ class ScriptRun:
             self._answered = ", ".join(filter(None, [answer.kind, told]))
         record.answer = answer.kind
         if answer.kind == "rejected":
-            self._after_rejection(step, record, allowed, answer)
+            self._after_rejection(step, record, answer)
         elif answer.succeeded:
             self._after_success(step, record, answer)
         elif isinstance(step, Start):
-            return  # what comes of it, the step says that finishes it
+            _raise(self._course.accept(record))  # what comes of it, the step says that finishes it
         elif answer.kind == "unsupported":
             raise CaseEnded(Status.UNSUPPORTED, wording.printable(answer.body["what"]))
         elif answer.kind == "not-applicable":
@@ -259,87 +170,24 @@ class ScriptRun:
                 self._run_number = self._flights[step.run].number
                 return self._child.wait(self._run_number, timeout=self._timeout())
             case Release():
-                binding = _known(self._bindings, step.binding)
+                binding = known(self._bindings, step.binding)
                 answer = self._call("release", binding=binding.name)
                 binding.is_bound = not answer.succeeded
                 return answer
             case Unload():
-                session = _known(self._sessions, step.session)
+                session = known(self._sessions, step.session)
                 answer = self._call("unload", session=session.name)
                 session.is_loaded = not answer.succeeded
                 return answer
 
-    def _call(self, operation: str, places: Iterable[Placement] = (), **fields: object) -> Answer:
-        return self._child.call(operation, timeout=self._timeout(), files=files_of(places), **fields)
-
-    def _timeout(self) -> float:
-        """Seconds for the next answer.
-
-        Raises:
-            ChildTimeout: the case has had its time.
-        """
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise ChildTimeout(f"the case took longer than {self._case_timeout:g} s")
-        return min(self._step_timeout, left)
-
-    def _load(self, step: Load) -> Answer:
-        model = self.case.models[step.model]
-        session = _Session(self._child.new_name("s"), model, self._places(step.initializers))
-        with Memory([Storage("model", _UINT8, (len(model),), model, writable=False)]) as memory:
-            answer = self._call(
-                "load",
-                [*memory.placements.values(), *session.initializers.values()],
-                session=session.name,
-                model=form_of(memory.placements["model"]),
-                initializers=forms_of(session.initializers),
-            )
-        if answer.succeeded:
-            self._sessions[step.session] = session
-        return answer
-
-    def _bind(self, step: Bind) -> Answer:
-        mutable, outputs = self._places(step.mutable), self._places(step.outputs)
-        name = self._child.new_name("b")
-        # Known before the answer, so that a crash can be told from a write to read-only storage.
-        binding = self._bindings[step.binding] = _Binding(name, step.session, mutable, outputs)
-        answer = self._call(
-            "bind",
-            [*mutable.values(), *outputs.values()],
-            session=_known(self._sessions, step.session).name,
-            binding=name,
-            mutable=forms_of(mutable),
-            outputs=forms_of(outputs),
-        )
-        binding.is_bound = answer.succeeded
-        if answer.succeeded:
-            binding.addresses = {value: int(address) for value, address in answer.body["addresses"].items()}
-            self.observer.bases |= check_mapping({**mutable, **outputs}, binding.addresses)
-        return answer
-
     def _run(self, step: Run) -> Answer:
         """Run as often as the step says; stops at the first answer of another kind than the first."""
-        feeds = self._places(step.feeds)
-        first = answer = self._run_once(step, feeds)
+        first = answer = self._run_once(step)
         for _ in range(1, step.times):
-            answer = self._run_once(step, feeds)
+            answer = self._run_once(step)
             if answer.kind != first.kind:
                 break
         return answer
-
-    def _run_once(self, step: Run, feeds: Mapping[str, Placement]) -> Answer:
-        self._run_number = self._send_run(step, feeds)
-        return self._child.wait(self._run_number, timeout=self._timeout())
-
-    def _send_run(self, step: Run | Start, feeds: Mapping[str, Placement]) -> int:
-        return self._child.send(
-            "run",
-            timeout=self._timeout(),
-            session=_known(self._sessions, step.session).name,
-            binding=self._bound(step).name,
-            feeds=forms_of(feeds),
-            files=files_of(feeds.values()),
-        )
 
     # Runs in flight
 
@@ -349,7 +197,9 @@ class ScriptRun:
         bound = self._bound(step)
         watched = [place.file.bytes[place.offset : place.offset + _WATCHED] for place in bound.mutable.values()]
         before = [data.copy() for data in watched]
-        number = self._send_run(step, self._places(step.feeds))
+        if bound.tables:
+            raise HarnessError("what runs in flight do to page tables is not observed")
+        number = self._send_run(step)
         self.observer.unsettled |= {place.file.name for place in (*bound.mutable.values(), *bound.outputs.values())}
         if not self._child.has_started(number, timeout=self._timeout()):
             raise ChildTimeout(f"a run did not start within {self._step_timeout:g} s")
@@ -358,7 +208,7 @@ class ScriptRun:
             self._timeout()
             if self._child.has_ended(number, timeout=_LOOK):
                 break
-        self._flights[step.run] = _Flight(step, number, is_first)
+        self._flights[step.run] = Flight(step, number, is_first)
         return Answer("started", {})
 
     def _check_overlap(self, record: StepRecord) -> None:
@@ -369,6 +219,7 @@ class ScriptRun:
         answers = [self._child.answer_to(flight.number) for flight in self._flights.values() if flight.is_first]
         if not any(answer is not None and answer.succeeded for answer in answers):
             return
+        record.answer = "no-overlap"
         for flight in self._flights.values():
             self._child.wait(flight.number, timeout=self._timeout())
         self._clean_up()
@@ -390,65 +241,46 @@ class ScriptRun:
 
     # What came of them
 
-    def _after_rejection(self, step: Request, record: StepRecord, allowed: frozenset[Phase], answer: Answer) -> None:
+    def _after_rejection(self, step: Request, record: StepRecord, answer: Answer) -> None:
         record.phase, record.requirement = answer.body["phase"], answer.body.get("requirement") or ""
-        self.phase_observed = self.phase_observed or record.operation
-        named = LOAD if record.phase == "load" else frozenset({Phase(record.phase)})
-        if not named & _PHASES[type(step)]:
-            raise CaseEnded(
-                Status.FAIL,
-                f"{title(record)} was {answer}, which is not the phase of the operation",
-                f"{wording.a(record.operation)} was refused in a phase that is not its own",
-            )
-        if not allowed & _PHASES[type(step)]:
-            right = f"a refusal is right only in phase {wording.phases(allowed)}" if allowed else "it must succeed"
-            demand = "refused too early" if allowed else "refused that must succeed"
-            raise CaseEnded(
-                Status.FAIL,
-                f"{title(record)} was {answer}; {right}",
-                f"{wording.a(record.operation)} was {demand}: {wording.masked(answer.body['message'])}",
-            )
+        _raise(self._course.reject(record, str(answer), answer.body["message"]))
         run = self._land(step) if isinstance(step, Finish) else step
         if isinstance(run, Run | Start):
-            mutable, histories = self._bound(run).mutable, self._histories(run)
+            bound, histories = self._bound(run), self._histories(run)
             if self._is_overtaken(run):
-                self.observer.expect_all(mutable, histories)
+                self.observer.expect_all(bound.mutable, histories)
             else:
-                self.observer.expect_prefix(record, mutable, histories)
+                self.observer.expect_prefix(record, bound.mutable, histories)
+            if bound.tables and bound.is_bound:
+                self.observer.expect_table_prefix(record, self._inspect(bound), histories)
         self.observer.check_untouched(record, f"after the refusal of {title(record)},")
         if isinstance(step, Load):
             self._sessions[step.session] = None
         elif isinstance(step, Bind):
             self._bindings[step.binding] = None
-        if isinstance(step, Bind | Run):
-            _known(self._sessions, step.session).owed = frozenset()
 
     def _after_success(self, step: Request, record: StepRecord, answer: Answer) -> None:
-        demanded = self._owed(step)
-        if step.expect.is_rejection:
-            demanded |= step.expect.rejected_in
-        ahead = demanded & _AHEAD.get(type(step), frozenset())
-        if demanded and not ahead:
-            raise CaseEnded(
-                Status.FAIL,
-                f"{title(record)} succeeded; it must be refused in phase {wording.phases(demanded)}",
-                f"{wording.a(record.operation)} succeeded that must be refused",
-            )
-        if isinstance(step, Load | Bind):
-            _known(self._sessions, step.session).owed = ahead
+        _raise(self._course.accept(record))
         when = f"after {title(record)},"
         run = self._land(step) if isinstance(step, Finish) else step
         if isinstance(run, Run | Start):
             expected, is_readable = self._expected(run, record), not self._is_overtaken(run)
-            self.observer.check_run(record, expected, self._view(run, answer), when, is_readable=is_readable)
+            self._note(run, expected)
+            view = self._view(run, answer, expected)
+            self.observer.check_run(record, expected, view, when, is_readable=is_readable)
             return
         self.observer.check_untouched(record, when)
 
-    def _judge_crash(self, step: Request, gone: ChildGone) -> None:
+    def _note(self, step: Run | Start, expected: OracleResult) -> None:
+        """A run has succeeded, and this is what it has to come to."""
+
+    def _judge_crash(self, step: Request, record: StepRecord, gone: ChildGone) -> None:
         """A write to memory that is mapped read-only ends a native runtime: that is a verdict, and no accident."""
         bound = self._bindings.get(step.binding) if isinstance(step, Bind | Run | Start) and step.binding else None
         read_only = bound.read_only() if bound is not None else []
         if gone.signal in ("SIGSEGV", "SIGBUS") and read_only:
+            written = Observation(Kind.UNTOUCHED, read_only[0], "unchanged", f"written to, with {gone.signal}")
+            record.observations.append(written)
             raise CaseEnded(
                 Status.FAIL,
                 f"read-only storage {read_only[0]!r} was accepted and written to ({gone.signal})",
@@ -457,26 +289,35 @@ class ScriptRun:
 
     # What a run must leave behind
 
-    def _bound(self, step: Run | Start) -> _Binding:
-        return _known(self._bindings, step.binding) if step.binding else _Binding()
-
     def _oracle(self, step: Run | Start) -> OracleResult:
-        session = _known(self._sessions, step.session)
+        session = known(self._sessions, step.session)
         places = {**session.initializers, **self._places(step.feeds), **self._bound(step).mutable}
-        return run_model(session.model, {name: self.observer.elements(place) for name, place in places.items()})
+        inputs: dict[str, Contents] = {name: self.observer.elements(place) for name, place in places.items()}
+        tables = {**self._table_names(step.feeds), **self._bound(step).tables}
+        return run_model(session.model, inputs | {name: self.observer.pages(table) for name, table in tables.items()})
 
     def _histories(self, step: Run | Start) -> Mapping[str, tuple[Contents, ...]]:
         """What a refused run may leave in each class: any prefix of its updates.
 
         A fault that a runtime can know before it runs leaves everything as it was.
         """
+        unchanged = self._unchanged(step)
         try:
             result = self._oracle(step)
         except OracleRefusal as refusal:
-            return refusal.classes
+            return {**unchanged, **refusal.classes}
         except Exception:
-            return {}  # inputs that no operator takes end the oracle anyhow; then nothing may have changed
-        return result.classes if step.expect.rejected_in == RUN else {}
+            return unchanged  # inputs that no operator takes end the oracle anyhow
+        return result.classes if step.expect.rejected_in == RUN else unchanged
+
+    def _unchanged(self, step: Run | Start) -> Mapping[str, tuple[Contents, ...]]:
+        """The page tables of a binding as they are; other storage is compared with its image anyhow."""
+        tables = self._bound(step).tables
+        model = parse(known(self._sessions, step.session).model) if tables else ModelProto()
+        forms = {value.name: ContainerForm.of(model, value.type) for value in model.graph.input if value.name in tables}
+        return {
+            name: (self.observer.pages(tables[name]).begin(form),) for name, form in forms.items() if form is not None
+        }
 
     def _expected(self, step: Run | Start, record: StepRecord) -> OracleResult:
         try:
@@ -484,29 +325,21 @@ class ScriptRun:
         except OracleRefusal as refusal:
             raise HarnessError(f"the case wants {title(record)} to succeed, the oracle refuses it: {refusal}") from None
 
-    def _view(self, step: Run | Start, answer: Answer) -> RunView:
-        bound = self._bound(step)
-        return RunView(answer.body["outputs"], bound.mutable, bound.outputs, bound.addresses, self._read)
+    def _view(self, step: Run | Start, answer: Answer, expected: OracleResult) -> RunView:
+        bound, outputs, read = self._bound(step), answer.body["outputs"], self._reader(self._run_number)
+        return RunView(
+            outputs, bound.mutable, bound.outputs, bound.addresses, read, self._tables(step, answer, expected)
+        )
 
-    def _read(self, output: str, offset: int, nbytes: int) -> bytes:
-        with Memory([Storage("into", _UINT8, (nbytes,))]) as memory:
-            into = memory.placements["into"]
-            answer = self._call(
-                "read",
-                [into],
-                run=self._run_number,
-                output=output,
-                offset=str(offset),
-                nbytes=str(nbytes),
-                into=form_of(into),
-            )
-            if not answer.succeeded:
-                raise CaseEnded(
-                    Status.FAIL,
-                    f"reading output {output!r} was answered with {answer}",
-                    f"reading an output was answered with {wording.masked(str(answer))}",
-                )
-            return into.file.bytes[into.offset : into.end].tobytes()
+    def _tables(self, step: Run | Start, answer: Answer, expected: OracleResult) -> dict[str, TableView]:
+        """The tables that a run may have changed, as the outputs show them; those that none shows are asked for."""
+        bound, outputs, read = self._bound(step), answer.body["outputs"], self._reader(self._run_number)
+        shown = {
+            root: TableView(bound.tables[root], name, outputs[name], read, bound.lent)
+            for name, root in expected.root_of_output.items()
+            if root in bound.tables and "container" in outputs.get(name, ())
+        }
+        return shown if shown.keys() == bound.tables.keys() else {**self._inspect(bound), **shown}
 
     # The end
 
@@ -521,20 +354,30 @@ class ScriptRun:
                 self._close("unload", session=session.name)
 
     def _close(self, operation: str, **fields: object) -> None:
-        answer = self._call(operation, (), **fields)
+        record = StepRecord(len(self.case.script), operation)
+        try:
+            answer = self._call(operation, (), **fields)
+        except ACCIDENTS as accident:
+            record.answer = word_of(accident)
+            self.evidence.steps.append(record)
+            raise
         if not answer.succeeded:
+            record.answer = "error"
+            self.evidence.steps.append(record)
             raise CaseEnded(
                 Status.FAIL,
                 f"after the last step, {operation} was answered with {answer}",
                 f"{wording.a(operation)} was answered with {wording.masked(str(answer))}",
             )
 
-    def _places(self, names: Mapping[str, str]) -> dict[str, Placement]:
-        return {value: _known(self.observer.memory.placements, storage) for value, storage in names.items()}
+
+def word_of(accident: Exception) -> str:
+    """What a record says of an accident of the child."""
+    if isinstance(accident, ChildGone):
+        return "crash"
+    return "timeout" if isinstance(accident, ChildTimeout) else "garbage"
 
 
-def _known(items: Mapping[str, _Item | None] | Mapping[str, _Item], name: str) -> _Item:
-    item = items.get(name)
-    if item is None:
-        raise HarnessError(f"the script names {name!r}, which there is not")
-    return item
+def _raise(objection: Objection | None) -> None:
+    if objection is not None:
+        raise CaseEnded(Status.FAIL, objection.reason, objection.cause)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from mutcache.requirements import Profile
     from mutcache_conformance.adapter import Description
     from mutcache_conformance.case import Case
+    from mutcache_conformance.journal import Journal
     from mutcache_conformance.report import Run
     from mutcache_conformance.runner import Runner
     from mutcache_conformance.status import CaseResult
@@ -42,8 +44,11 @@ class Suite:
         self.results: dict[str, CaseResult] = {}
         self.about: Description | None = None
         self.unavailable = ""
+        #: Waivers that no failure needs.
+        self.unused: list[str] = []
         self.run: Run | None = None
         self._runner: Runner | None = None
+        self._journal: Journal | None = None
 
     @property
     def is_worker(self) -> bool:
@@ -91,20 +96,86 @@ class Suite:
                 start_timeout=self.options.start_timeout,
                 step_timeout=self.options.step_timeout,
                 case_timeout=self.options.case_timeout,
-                worker=os.environ.get("PYTEST_XDIST_WORKER", "main"),
+                worker=self._worker(),
             )
-            self._runner = Runner(configuration, {case.id: case for case in self.all_cases()})
+            self._runner = Runner(configuration, {case.id: case for case in self.all_cases()}, self._earlier())
         return self._runner
+
+    def _worker(self) -> str:
+        """The name of this process in the names of logs; parts of one run that are merged have no name in common."""
+        index, count = self.options.shard
+        part = f"s{index}of{count}-" if count > 1 else ""
+        return part + os.environ.get("PYTEST_XDIST_WORKER", "main")
+
+    def _earlier(self) -> Mapping[str, CaseResult]:
+        """The results that the interrupted run had already."""
+        from mutcache_conformance import journal
+
+        if not self.options.is_resumed:
+            return {}
+        try:
+            return journal.results_in(journal.read_lines(self.options.folder))
+        except journal.JournalError as error:
+            refuse(str(error))
+
+    def waived(self, result: CaseResult) -> CaseResult:
+        """The result as it counts, with regard to the waivers."""
+        from mutcache_conformance import waivers
+
+        return waivers.apply(self.options.waivers, result)
+
+    def in_order(self, items: list[pytest.Item]) -> list[pytest.Item]:
+        """Tests in the order in which they are to run; those that are no cases keep their places."""
+        seed = self.options.order_seed
+        if not seed:
+            return items
+        cases = [item for item in items if item.get_closest_marker(MARKER)]
+        # Every worker of xdist must come to the same order.
+        shuffled = iter(sorted(cases, key=lambda item: hashlib.sha256(f"{seed} {item.name}".encode()).digest()))
+        return [next(shuffled) if item.get_closest_marker(MARKER) else item for item in items]
 
     def try_runtime(self) -> None:
         """End the whole run if the runtime cannot be started; if it can, the report of an earlier run is no more."""
         from mutcache_conformance.runner import RuntimeUnavailable
 
         try:
-            self.runner().describe()
+            about = self.runner().describe()
         except RuntimeUnavailable as error:
             refuse(f"runtime {self.options.runtime!r} is unavailable: {error}")
-        (self.options.folder / "report.json").unlink(missing_ok=True)
+        self._begin(about)
+
+    def _begin(self, about: Description) -> Journal:
+        """Begin the journal, or go on with it. Then what stands in the folder is this run's."""
+        from mutcache_conformance.journal import Journal, JournalError
+
+        folder, identity = self.options.folder, self._identity(about)
+        try:
+            self._journal = Journal.resume(folder, identity) if self.options.is_resumed else Journal(folder, identity)
+        except JournalError as error:
+            refuse(f"--resume: {error}")
+        (folder / "report.json").unlink(missing_ok=True)
+        return self._journal
+
+    def _identity(self, about: Description) -> dict[str, Any]:
+        """What must be the same for two runs to be halves of one."""
+        from mutcache_conformance import provenance
+
+        options = self.options
+        return {
+            # Without its origin: the files that the run itself makes may lie in the checkout.
+            "suite": {key: value for key, value in provenance.suite(self.all_cases()).items() if key != "origin"},
+            "adapter": provenance.adapter(options.runtime)["source"],
+            "runtime": options.runtime,
+            "description": about.to_json(),
+            "runtime options": dict(options.adapter_options),
+            "nonce": options.nonce,
+            "profiles": list(options.profiles),
+            "selection": options.selection,
+            "shard": "/".join(map(str, options.shard)),
+            "case order": options.order_seed,
+            "step timeout": options.step_timeout,
+            "case timeout": options.case_timeout,
+        }
 
     def rerun_command(self, item: pytest.Item) -> str:
         """The command that runs one case again, in the folder in which this run was started."""
@@ -152,8 +223,10 @@ class Suite:
         from mutcache_conformance.status import CaseResult
 
         result = CaseResult.from_json(attached["result"])
-        self.results[result.case] = result
         self.about = Description.from_json(attached["about"])
+        # A waiver can change before the run is taken up again.
+        (self._journal or self._begin(self.about)).add(result)
+        self.results[result.case] = self.waived(result)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str) -> None:
@@ -173,8 +246,10 @@ class Suite:
         if self.unavailable or (self.options.is_explicit and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = USAGE
         elif self.results:
-            self._write_report(_interruption(session))
-            if session.exitstatus == pytest.ExitCode.OK and self.run is not None and not self.run.succeeded:
+            self._end(_interruption(session))
+            if self.unused:
+                session.exitstatus = USAGE
+            elif session.exitstatus == pytest.ExitCode.OK and self.run is not None and not self.run.succeeded:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -202,6 +277,21 @@ class Suite:
             folder = os.path.relpath(self.options.folder, self.config.invocation_params.dir)
             terminalreporter.section("conformance")
             writer.write(summary.render(self.run, folder, width=writer.fullwidth, color=writer.hasmarkup))
+        if self.unused:
+            terminalreporter.section("waivers that are not needed")
+            for line in self.unused:
+                terminalreporter.line(line, red=True)
+
+    def _end(self, interruption: str) -> None:
+        """Write the report. A run that did not come to its end keeps its journal."""
+        from mutcache_conformance import waivers
+
+        self.unused = waivers.unused(self.options.waivers, self.results)
+        self._write_report(interruption)
+        if self._journal is not None and interruption:
+            self._journal.close()
+        elif self._journal is not None:
+            self._journal.remove()
 
     def _write_report(self, interruption: str) -> None:
         from mutcache_conformance import report
@@ -215,6 +305,8 @@ class Suite:
             results=self.results,
             profiles=self.profiles(),
             selection=", ".join(filter(None, [options.selection, interruption])),
+            waivers=[waiver.to_json() for waiver in options.waivers],
+            product=options.product,
             configuration={
                 "argv": [str(argument) for argument in self.config.invocation_params.args],
                 "nonce": options.nonce,
@@ -224,6 +316,9 @@ class Suite:
                 "hangs": HANGS,
                 "options": dict(options.adapter_options),
                 "shard": "/".join(map(str, options.shard)),
+                "order": f"random:{options.order_seed}" if options.order_seed else "suite",
+                "resumed": self._journal.resumed if self._journal is not None else 0,
+                "parts": [],
                 "workers": max(1, len(getattr(self.config.option, "tx", None) or [])),
             },
         )

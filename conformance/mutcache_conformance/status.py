@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mutcache.requirements import Profile, Req
+from mutcache.requirements import Level, Profile, Req
 from mutcache_conformance.evidence import Evidence
 
 
@@ -54,6 +54,7 @@ class CaseResult:
         log: stem of the child's log files in the report folder.
         failure: folder of the saved case in the report folder, or "".
         rerun: the command that runs this one case again.
+        unwaived: with a waiver, the status that the case would have without it.
     """
 
     case: str
@@ -72,6 +73,12 @@ class CaseResult:
     log: str = ""
     failure: str = ""
     rerun: str = ""
+    unwaived: Status | None = None
+
+    @property
+    def is_advice(self) -> bool:
+        """Whether it fails a case of what a runtime SHOULD do, which stands in the way of nothing."""
+        return self.status is Status.FAIL and self.requirements[0].level is Level.SHOULD
 
     def to_json(self) -> dict[str, Any]:
         """The result as it stands in report.json."""
@@ -91,6 +98,7 @@ class CaseResult:
             "log": self.log,
             "failure": self.failure,
             "rerun": self.rerun,
+            "unwaived": self.unwaived.value if self.unwaived is not None else "",
             "evidence_sha256": self.evidence.digest(),
             "evidence": self.evidence.to_json(),
         }
@@ -115,6 +123,7 @@ class CaseResult:
             log=data["log"],
             failure=data["failure"],
             rerun=data["rerun"],
+            unwaived=Status(data["unwaived"]) if data["unwaived"] else None,
         )
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mutcache_conformance.evidence import Encoding
 from mutcache_conformance.mustpass import Verdict
 from mutcache_conformance.report import Coverage, Run, coverage
 from mutcache_conformance.runner import TWIN
@@ -69,6 +70,11 @@ def _parts(run: Run, folder: str, width: int) -> Iterator[Text | Table]:
     yield from _requirements(coverage(run), width)
     # Last, where a terminal stops scrolling.
     yield _verdict_table(run.verdicts())
+    if run.succeeded and any(verdict.blocking for verdict in run.verdicts()):
+        yield Text("Nothing fails but what is waived; that makes no profile conformant.", "yellow")
+    if encodings := run.encodings():
+        equal = f"{encodings.get(Encoding.CANONICAL, 0)} of {sum(encodings.values())}"
+        yield Text(f"encoded pages that are bit-equal to the canonical encoder's (a SHOULD): {equal}")
     if run.selection:
         yield Text(f"No verdict: not all cases were asked for, or run ({run.selection}).", "yellow")
     yield Text(f"report: {folder}/report.json")
@@ -153,15 +159,16 @@ def _failures(run: Run, folder: str, width: int) -> Iterator[Text | Table]:
 
 
 def _groups(results: Iterable[CaseResult]) -> list[list[CaseResult]]:
-    """Results with one status and cause together, the largest group first."""
-    groups: dict[tuple[Status, str], list[CaseResult]] = {}
+    """Results with one status and cause together, those about a SHOULD apart, the largest group first."""
+    groups: dict[tuple[Status, str, bool], list[CaseResult]] = {}
     for result in results:
-        groups.setdefault((result.status, result.cause), []).append(result)
+        groups.setdefault((result.status, result.cause, result.is_advice), []).append(result)
     return sorted(groups.values(), key=lambda group: -len(group))
 
 
 def _headline(group: list[CaseResult]) -> str:
-    return f"{_count(len(group), *_VERBS[group[0].status])}: {group[0].cause}"
+    advice = " (which is a SHOULD, and stands in the way of nothing)" if group[0].is_advice else ""
+    return f"{_count(len(group), *_VERBS[group[0].status])}: {group[0].cause}{advice}"
 
 
 def _count(number: int, one: str, many: str) -> str:

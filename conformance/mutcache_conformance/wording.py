@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from mutcache.proto.onnx_ml import TensorProto
 from mutcache.requirements import Phase
-from mutcache_conformance.case import LOAD, Bind, Case, Finish, Load, Release, Run, Start, Step, Unload
+from mutcache_conformance.case import LOAD, Bind, Case, Finish, Load, PageTable, Release, Run, Start, Step, Unload
 from mutcache_conformance.dtypes import dtype_of
 from mutcache_conformance.evidence import StepRecord
 from mutcache_conformance.memory import Placement, row_major
@@ -71,17 +71,18 @@ def request(step: Step, case: Case, places: Mapping[str, Placement], elements: C
         places: the storages of the case.
         elements: gives what a storage holds.
     """
+    tables = {table.name: table for table in case.tables}
     match step:
         case Load():
             text = f"load of model {step.model!r} ({len(case.models[step.model])} bytes)"
             return text + _values(step.initializers, places, " with initializers ")
         case Bind():
-            text = f"bind of session {step.session!r}" + _values(step.mutable, places, " to ")
+            text = f"bind of session {step.session!r}" + _values(step.mutable, places, " to ", tables=tables)
             return text + _values(step.outputs, places, ", outputs to ")
         case Run() | Start():
             text = f"run of binding {step.binding!r}" if step.binding else f"run of session {step.session!r} unbound"
             times = f", {step.times} times" if isinstance(step, Run) and step.times > 1 else ""
-            return text + _values(step.feeds, places, " with ", elements) + times
+            return text + _values(step.feeds, places, " with ", elements, tables) + times
         case Finish():
             return f"nothing more; run {step.run!r} was waited for"
         case Release():
@@ -96,9 +97,13 @@ def _values(
     places: Mapping[str, Placement],
     words: str,
     elements: Callable[[Placement], Any] | None = None,
+    tables: Mapping[str, PageTable] | None = None,
 ) -> str:
     told = []
     for value, name in names.items():
+        if tables is not None and name in tables:
+            told.append(f"{value} = page table {name!r}, lent first as {table(tables[name])}")
+            continue
         place = places.get(name)
         if place is None:  # the script is wrong, which is for others to say
             told.append(f"{value} = storage {name!r}")
@@ -112,13 +117,22 @@ def _values(
     return words + ", ".join(told) if told else ""
 
 
+def table(lent: PageTable) -> str:
+    """A page table that a case lends."""
+    budget = "" if lent.budget is None else f", {lent.budget} bytes to allocate"
+    return f"{lent.container} of pages {len(lent.pages)}{budget}"
+
+
 def outputs(told: Mapping[str, Mapping[str, Any]]) -> str:
     """The outputs of a run, as the child tells of them."""
-    return ", ".join(
-        f"{name} = {tensor(output['dtype'], output['shape'])}"
-        + ("" if output["address"] is None else f" at address {int(output['address']):#x}")
-        for name, output in told.items()
-    )
+    return ", ".join(f"{name} = {_output(output)}" for name, output in told.items())
+
+
+def _output(told: Mapping[str, Any]) -> str:
+    if "container" in told:
+        return f"{told['container']} of pages {len(told['pages'])}"
+    address = "" if told["address"] is None else f" at address {int(told['address']):#x}"
+    return tensor(told["dtype"], told["shape"]) + address
 
 
 def masked(message: str) -> str:

@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from faulty_runtimes import FAULTS, Fault
+from fault import Fault
+from faulty_runtimes import FAULTS
 
 from mutcache_conformance.adapter import Adapter
 from mutcache_conformance.case import Case

@@ -9,7 +9,17 @@ import os
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-from hooked_runtime import Array, HookedBinding, HookedSession, Outputs, Sound, Storages, bind_copies, lying_in
+from hooked_runtime import (
+    Array,
+    HookedBinding,
+    HookedSession,
+    Outputs,
+    Sound,
+    Storages,
+    bind_copies,
+    lying_in,
+    tensors,
+)
 
 from mutcache.model import DOMAIN
 from mutcache.proto.onnx_ml import ModelProto, NodeProto
@@ -47,7 +57,7 @@ def returned(mutable: Storages, copies: Mapping[str, Array], outputs: Outputs) -
     for name, copy in copies.items():
         mutable[name].array()[...] = copy
         callers[copy.ctypes.data] = OutputValue.of(mutable[name].array())
-    return {name: callers.get(output.address or 0, output) for name, output in outputs.items()}
+    return {name: callers.get(output.address or 0, output) for name, output in tensors(outputs).items()}
 
 
 class SecondCache(Sound):

@@ -10,12 +10,13 @@ from unittest import mock
 
 import numpy as np
 from faulty_writes import CopyAndCopyBack, SilentCopy
-from hooked_runtime import HookedBinding, HookedSession, Outputs, Sound, Storages, bind_copies
+from hooked_runtime import HookedBinding, HookedSession, Outputs, Sound, Storages, bind_copies, tensors
 
 from mutcache.errors import BindError
+from mutcache.leases import LEASES, Claim, Lease, Use
 from mutcache.model import DOMAIN
 from mutcache.proto.onnx_ml import ValueInfoProto
-from mutcache.storage import LEASES, Claim, Lease, Use, storage_of
+from mutcache.storage import storage_of
 from mutcache_conformance.adapter import AdapterSession, OutputValue, Rejected
 
 
@@ -94,7 +95,7 @@ class ComparesHandles(Sound):
     """Compares where storages begin, not which bytes they have."""
 
     def on_bind(self, session: HookedSession, mutable: Storages, outputs: Storages) -> HookedBinding:
-        with mock.patch("mutcache.storage.first_overlap_within", equal_starts):
+        with mock.patch("mutcache.leases.first_overlap_within", equal_starts):
             return super().on_bind(session, mutable, outputs)
 
 
@@ -164,7 +165,7 @@ class LiesAboutAddresses(CopyAndCopyBack):
         addresses = {binding.private[name].ctypes.data: storage.address for name, storage in binding.mutable.items()}
         return {
             name: replace(output, address=addresses.get(output.address or 0, output.address))
-            for name, output in outputs.items()
+            for name, output in tensors(outputs).items()
         }
 
 
@@ -177,7 +178,7 @@ class ReadsCallersStorage(SilentCopy):
             binding.private[name].ctypes.data: OutputValue.of(storage.array())
             for name, storage in binding.mutable.items()
         }
-        return {name: callers.get(output.address or 0, output) for name, output in outputs.items()}
+        return {name: callers.get(output.address or 0, output) for name, output in tensors(outputs).items()}
 
 
 class SwapsOutputs(Sound):

@@ -15,7 +15,9 @@ from mutcache_conformance.adapter import (
     AdapterBinding,
     AdapterSession,
     Description,
+    HostPageTable,
     HostStorage,
+    OutputTable,
     OutputValue,
     Rejected,
 )
@@ -23,7 +25,8 @@ from mutcache_conformance.adapters.reference import ReferenceAdapter
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Storages = Mapping[str, HostStorage]
-Outputs = Mapping[str, OutputValue]
+Tables = Mapping[str, HostPageTable]
+Outputs = Mapping[str, OutputValue | OutputTable]
 
 
 class Sound(ReferenceAdapter):
@@ -46,6 +49,16 @@ class Sound(ReferenceAdapter):
         """A binding."""
         return HookedBinding(session, mutable, outputs, session.inner.bind(mutable, outputs))
 
+    def on_bind_tables(
+        self, session: HookedSession, mutable: Storages, outputs: Storages, tables: Tables
+    ) -> HookedBinding:
+        """A binding with page tables."""
+        return HookedBinding(session, mutable, outputs, session.inner.bind_tables(mutable, outputs, tables))
+
+    def on_tables(self, binding: HookedBinding) -> Mapping[str, OutputTable]:
+        """The page tables of a binding."""
+        return binding.inner.tables()
+
     def on_run(self, binding: HookedBinding, feeds: Storages) -> Outputs:
         """A run of a binding."""
         return binding.inner.run(feeds)
@@ -62,6 +75,10 @@ class Sound(ReferenceAdapter):
         """A run without a binding."""
         return session.inner.run(feeds)
 
+    def on_unbound_tables(self, session: HookedSession, feeds: Storages, tables: Tables) -> Outputs:
+        """A run without a binding, with page tables that are only read."""
+        return session.inner.run_tables(feeds, tables)
+
 
 class HookedSession(AdapterSession):
     """A session of the reference that asks its adapter first."""
@@ -74,8 +91,16 @@ class HookedSession(AdapterSession):
     def bind(self, mutable: Storages, outputs: Storages) -> AdapterBinding:
         return self.adapter.on_bind(self, mutable, outputs)
 
+    def bind_tables(self, mutable: Storages, outputs: Storages, tables: Tables) -> AdapterBinding:
+        binding = self.adapter.on_bind_tables(self, mutable, outputs, tables)
+        binding.lent = tables
+        return binding
+
     def run(self, feeds: Storages) -> Outputs:
         return self.adapter.on_unbound_run(self, feeds)
+
+    def run_tables(self, feeds: Storages, tables: Tables) -> Outputs:
+        return self.adapter.on_unbound_tables(self, feeds, tables)
 
     def unload(self) -> None:
         self.adapter.on_unload(self)
@@ -88,6 +113,7 @@ class HookedBinding(AdapterBinding):
         session: its session.
         mutable: the storage that the caller bound.
         outputs: the storage that the caller bound to outputs.
+        lent: the page tables that the caller bound.
         inner: the binding of the reference, perhaps to other storage.
         private: memory of the runtime's own, by value name.
         has_failed: whether a run was refused.
@@ -100,6 +126,7 @@ class HookedBinding(AdapterBinding):
         self.mutable = mutable
         self.outputs = outputs
         self.inner = inner
+        self.lent: Tables = {}
         self.private: dict[str, Array] = {}
         self.has_failed = False
 
@@ -119,6 +146,12 @@ class HookedBinding(AdapterBinding):
         except Rejected:
             self.has_failed = True
             raise
+
+    def run_tables(self, feeds: Storages, tables: Tables) -> Outputs:
+        return self.inner.run_tables(feeds, tables)
+
+    def tables(self) -> Mapping[str, OutputTable]:
+        return self.adapter.on_tables(self)
 
     def release(self) -> None:
         self.adapter.on_release(self)
@@ -150,6 +183,11 @@ def bind_copies(
     binding = HookedBinding(session, mutable, outputs, session.inner.bind(used, outputs))
     binding.private.update(copies)
     return binding
+
+
+def tensors(outputs: Outputs) -> dict[str, OutputValue]:
+    """The outputs that are no page tables."""
+    return {name: output for name, output in outputs.items() if isinstance(output, OutputValue)}
 
 
 def lying_in(storage: HostStorage, array: Array) -> HostStorage:

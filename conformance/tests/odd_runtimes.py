@@ -14,11 +14,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
-from hooked_runtime import HookedBinding, HookedSession, Outputs, Sound, Storages
+from hooked_runtime import HookedBinding, HookedSession, Outputs, Sound, Storages, Tables, tensors
 
 from mutcache.proto.onnx_ml import ModelProto
 from mutcache.requirements import Phase, Req
-from mutcache_conformance.adapter import AdapterBinding, AdapterSession, Description, OutputValue, Rejected
+from mutcache_conformance.adapter import (
+    AdapterBinding,
+    AdapterSession,
+    Description,
+    HostPage,
+    HostPageTable,
+    OutputPage,
+    OutputTable,
+    OutputValue,
+    Rejected,
+)
 
 
 class Slow(Sound):
@@ -76,9 +86,15 @@ class RefusesLate(Sound):
             return HookedBinding(session, mutable, outputs, LateBinding(refusal))
 
 
+#: Requirements of what a model declares, of what is bound and of what is fed: each is to be caught where it stands.
+WHERE_IT_STANDS: Final = frozenset({Req.MC_PAGED_006, Req.MC_PAGED_007})
+
+
 def phases_of(refusal: Rejected) -> frozenset[Phase]:
     """The phases in which what a refusal names may be caught."""
-    return frozenset(Req(refusal.requirement).entry.phases) if refusal.requirement else frozenset()
+    if not refusal.requirement or Req(refusal.requirement) in WHERE_IT_STANDS:
+        return frozenset()
+    return frozenset(Req(refusal.requirement).entry.phases)
 
 
 class LateSession(AdapterSession):
@@ -90,6 +106,9 @@ class LateSession(AdapterSession):
     def bind(self, mutable: Storages, outputs: Storages) -> AdapterBinding:
         return LateBinding(self.refusal)
 
+    def bind_tables(self, mutable: Storages, outputs: Storages, tables: Tables) -> AdapterBinding:
+        return LateBinding(self.refusal, tables)
+
     def run(self, feeds: Storages) -> Outputs:
         raise Rejected("run", self.refusal.requirement, self.refusal.message)
 
@@ -100,14 +119,32 @@ class LateSession(AdapterSession):
 class LateBinding(AdapterBinding):
     """A binding that refuses to run."""
 
-    def __init__(self, refusal: Rejected) -> None:
+    def __init__(self, refusal: Rejected, tables: Tables | None = None) -> None:
         self.refusal = refusal
+        self.bound = tables or {}
 
     def run(self, feeds: Storages) -> Outputs:
         raise Rejected("run", self.refusal.requirement, self.refusal.message)
 
+    def tables(self) -> Mapping[str, OutputTable]:
+        return {name: as_it_lies(table) for name, table in self.bound.items()}
+
     def release(self) -> None:
         pass
+
+
+def as_it_lies(table: HostPageTable) -> OutputTable:
+    """A table of the caller's that no run has touched."""
+
+    def show(page: HostPage) -> OutputPage:
+        payload = page.payload
+
+        def read(offset: int, nbytes: int) -> bytes:
+            return payload.array()[offset : offset + nbytes].tobytes()
+
+        return OutputPage(page.quantized_type, page.dims, page.nbytes, payload.address, read, page.key)
+
+    return OutputTable(table.container, tuple(map(show, table.pages)))
 
 
 class RefusesEarly(Sound):
@@ -197,7 +234,8 @@ class OwnAllocator(Sound):
     def on_run(self, binding: HookedBinding, feeds: Storages) -> Outputs:
         callers = {storage.address for storage in (*binding.mutable.values(), *binding.outputs.values())}
         outputs = binding.inner.run(feeds)
-        return {name: output if output.address in callers else on_pages(output) for name, output in outputs.items()}
+        own = {name: output for name, output in tensors(outputs).items() if output.address not in callers}
+        return {**outputs, **{name: on_pages(output) for name, output in own.items()}}
 
 
 def on_pages(output: OutputValue) -> OutputValue:
@@ -211,7 +249,20 @@ class ShowsNoAddresses(Sound):
     """Has an interface in which nobody sees an address."""
 
     def on_run(self, binding: HookedBinding, feeds: Storages) -> Outputs:
-        return {name: replace(output, address=None) for name, output in binding.inner.run(feeds).items()}
+        return {name: without_addresses(output) for name, output in binding.inner.run(feeds).items()}
+
+    def on_tables(self, binding: HookedBinding) -> Mapping[str, OutputTable]:
+        return {name: hidden(table) for name, table in binding.inner.tables().items()}
+
+
+def without_addresses(output: OutputValue | OutputTable) -> OutputValue | OutputTable:
+    """An output, or the pages of one, without addresses."""
+    return hidden(output) if isinstance(output, OutputTable) else replace(output, address=None)
+
+
+def hidden(table: OutputTable) -> OutputTable:
+    """A table that does not tell where its pages are."""
+    return replace(table, pages=tuple(replace(page, address=None) for page in table.pages))
 
 
 class HasHelpers(Sound):

@@ -5,14 +5,18 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from mutcache_conformance.adapter import (
     Adapter,
     AdapterBinding,
     AdapterSession,
     Description,
+    HostPage,
+    HostPageTable,
     HostStorage,
+    OutputPage,
+    OutputTable,
     OutputValue,
     Unsupported,
 )
@@ -35,11 +39,46 @@ class ProbeBinding(AdapterBinding):
         pass
 
 
+class ProbeTable(AdapterBinding):
+    """Gives the bound page table out as ``updated``, as it was lent."""
+
+    def __init__(self, table: HostPageTable) -> None:
+        self.table = table
+
+    def run(self, feeds: Mapping[str, HostStorage]) -> Mapping[str, OutputTable]:
+        return {"updated": self.tables()[self.table.name]}
+
+    def tables(self) -> Mapping[str, OutputTable]:
+        pages = [
+            OutputPage(page.quantized_type, page.dims, page.nbytes, page.payload.address, reader(page), page.key)
+            for page in self.table.pages
+        ]
+        return {self.table.name: OutputTable(self.table.container, tuple(pages))}
+
+    def release(self) -> None:
+        pass
+
+
+def reader(page: HostPage) -> Callable[[int, int], bytes]:
+    """Reads the payload of a page as it is now."""
+    return lambda offset, nbytes: ctypes.string_at(page.payload.address + offset, nbytes)
+
+
 class ProbeSession(AdapterSession):
     """Takes any storage."""
 
     def bind(self, mutable: Mapping[str, HostStorage], outputs: Mapping[str, HostStorage]) -> AdapterBinding:
         return ProbeBinding(mutable["cache"])
+
+    def bind_tables(
+        self,
+        mutable: Mapping[str, HostStorage],
+        outputs: Mapping[str, HostStorage],
+        tables: Mapping[str, HostPageTable],
+    ) -> AdapterBinding:
+        if tables["cache"].budget is not None:
+            raise Unsupported(f"a budget of {tables['cache'].budget} bytes")
+        return ProbeTable(tables["cache"])
 
     def run(self, feeds: Mapping[str, HostStorage]) -> Mapping[str, OutputValue]:
         raise Unsupported("a run without a binding")

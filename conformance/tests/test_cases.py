@@ -20,10 +20,11 @@ from onnx import helper
 from mutcache.proto import parse
 from mutcache.requirements import Phase, Profile, Req, Status, Subject
 from mutcache_conformance import case_json
-from mutcache_conformance.case import LOAD, RUN, Bind, Case, Finish, Load, Run, Start, Storage, Write
-from mutcache_conformance.cases import AREAS, generate
+from mutcache_conformance.case import LOAD, RUN, Bind, Case, Finish, Load, PageTable, Run, Start, Storage, Write
+from mutcache_conformance.cases import AREAS, dense, generate
 from mutcache_conformance.memory import SPARSE_BYTES
 from mutcache_conformance.oracle import Contents, OracleRefusal, OracleResult, run_model
+from mutcache_conformance.oracle_pages import PageImage, Pages
 from mutcache_conformance.overlay import Overlay
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -48,8 +49,8 @@ def test_ids_name_their_requirement(nonce: int) -> None:
         area, _, number = case.id.partition("/")[0].partition("-")
         assert case.requirements[0] == f"MC-{area.upper()}-{number}"
         assert area in AREAS
-        # A case needs what its requirement's profile has, and it may need control flow on top of that.
-        assert case.profile in (case.requirements[0].entry.profile, Profile.FLOW)
+        # A case needs what its requirement's profile has, and it may need control flow or pages on top of that.
+        assert case.profile in (case.requirements[0].entry.profile, Profile.FLOW, Profile.PAGED, Profile.HETEROGENEOUS)
 
 
 def test_every_final_requirement_has_cases() -> None:
@@ -95,6 +96,8 @@ def dump(case: Case) -> list[str]:
     form = case_json.to_json(case)
     lines = [line for data in case.models.values() for line in text_format.MessageToString(parse(data)).splitlines()]
     lines += [str(storage) for storage in form["storages"]]
+    for table in form.get("tables", []):
+        lines += [str({**table, "pages": len(table["pages"])}), *map(str, table["pages"])]
     return lines + [str({**step, "rejected_in": None}) for step in form["script"]]
 
 
@@ -149,6 +152,7 @@ class Play:
         for storage in sorted(case.storages, key=lambda storage: bool(storage.within)):
             if storage.content is not None and not self.is_sparse(storage):
                 self.elements(storage)[...] = np.frombuffer(storage.content, self.dtype(storage)).reshape(storage.shape)
+        self.tables = {table.name: self.pages(table) for table in case.tables}
         self.bound: dict[str, Mapping[str, str]] = {}
         self.loaded: dict[str, Load] = {}
         self.started: dict[str, Start] = {}
@@ -161,8 +165,23 @@ class Play:
         root = self.storages[storage.within] if storage.within else storage
         return math.prod(root.shape) * self.dtype(root).itemsize > SPARSE_BYTES
 
-    def contents(self, storage: Storage) -> Contents:
+    def pages(self, table: PageTable) -> Pages:
+        """A table as the caller made it."""
+        images = [
+            PageImage(page.quantized_type, page.dims, self.payload(self.storages[page.storage]), page.key)
+            for page in table.pages
+        ]
+        return Pages(table.container, tuple(images), table.budget)
+
+    def payload(self, storage: Storage) -> bytes:
+        """The bytes of a page."""
+        return bytes(math.prod(storage.shape)) if storage.content is None else storage.content
+
+    def contents(self, name: str) -> Contents:
         """What the oracle gets."""
+        if name in self.tables:
+            return self.tables[name]
+        storage = self.storages[name]
         sparse = self.is_sparse(storage)
         return Overlay(self.dtype(storage), storage.shape) if sparse else self.elements(storage)
 
@@ -197,7 +216,7 @@ class Play:
         load = self.loaded[step.session]
         mutable = self.bound.get(step.binding, {})
         named = {**load.initializers, **step.feeds, **mutable}
-        places = {value: self.contents(self.storages[storage]) for value, storage in named.items()}
+        places = {value: self.contents(storage) for value, storage in named.items()}
         try:
             result = run_model(self.case.models[load.model], places)
         except OracleRefusal as refusal:
@@ -207,6 +226,8 @@ class Play:
                 place = places[root]
                 if isinstance(place, np.ndarray):
                     place[...] = result.classes[root][-1]
+                elif isinstance(place, Pages):
+                    self.tables[mutable[root]] = result.classes[root][-1]
         return result
 
 
@@ -218,7 +239,7 @@ def test_the_oracle_accepts_what_must_succeed(nonce: int) -> None:
                 assert isinstance(result, OracleResult), f"{case.id}: {result}"
                 assert result.classes or not step.binding
                 for history in result.classes.values():
-                    assert len({array.shape for array in history}) == 1
+                    assert len({None if isinstance(one, Pages) else one.shape for one in history}) == 1
 
 
 @pytest.mark.parametrize("nonce", [0, OTHER_NONCE])
@@ -280,7 +301,7 @@ def test_no_public_name_is_left_under_a_nonce() -> None:
 
 def test_a_nonce_draws_positions() -> None:
     def position(nonce: int) -> bytes | None:
-        case = next(case for case in generate(nonce) if case.id == "dense-002/middle")
+        case = next(case for case in dense.cases(nonce) if case.id == "dense-002/middle")
         return next(storage.content for storage in case.storages if storage.name.startswith("position"))
 
     assert len({position(nonce) for nonce in range(20)}) == 4

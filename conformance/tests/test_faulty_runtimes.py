@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fault import Fault
 from fault_table import FOOT, HEAD, cases_of, find, render, runner
 from faulty_hosts import ChangesItsName
 from faulty_models import KnowsThePublicCorpus, RejectsEverything
-from faulty_runtimes import FAULTS, Fault
+from faulty_runtimes import FAULTS
 from hooked_runtime import Sound
 
 from mutcache_conformance.runner import RuntimeUnavailable

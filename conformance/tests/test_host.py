@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -13,10 +14,11 @@ import toy_cases
 
 from mutcache_conformance.adapter import OutputValue
 from mutcache_conformance.adapters import command_of
-from mutcache_conformance.case import Storage
+from mutcache_conformance.case import Page, PageTable, Storage
 from mutcache_conformance.child import Answer, Child, ChildGone
 from mutcache_conformance.forms import files_of, form_of, forms_of
 from mutcache_conformance.memory import PAGE, Memory, Placement
+from mutcache_conformance.tables import HeldTable
 
 UINT8 = 2
 
@@ -122,6 +124,73 @@ def test_a_read_shows_the_output_as_it_is_now(child: Child) -> None:
         assert child.call("release", timeout=20, binding="b1").succeeded
         late = child.call("read", timeout=20, files=[into.file], **request)
         assert (late.kind, late.body["message"]) == ("error", "ProtocolError: run 4 has no outputs (any more)")
+
+
+def bind_table(child: Child, table: HeldTable) -> Answer:
+    return child.call(
+        "bind",
+        timeout=20,
+        files=files_of(table.places()),
+        session="s1",
+        binding="b1",
+        mutable={},
+        outputs={},
+        tables={"cache": table.form()},
+    )
+
+
+PAYLOADS = [Storage(f"p{number}", UINT8, (8,), bytes([number % 251]) * 8) for number in range(300)]
+
+
+def pages(memory: Memory, container: Literal["sequence", "map"], budget: int | None = None) -> HeldTable:
+    names = [storage.name for storage in PAYLOADS]
+    keys = [None if container == "sequence" else (1 << 40) - number for number in range(len(names))]
+    made = [Page(3, (2, 4), name, 7, key) for name, key in zip(names, keys, strict=True)]
+    return HeldTable.of(PageTable("table", tuple(made), container, budget), memory.placements)
+
+
+@pytest.mark.parametrize("container", ["sequence", "map"])
+def test_page_tables_are_lent_and_shown(child: Child, container: Literal["sequence", "map"]) -> None:
+    into = Storage("into", UINT8, (3,), bytes(3))
+    with Memory([*PAYLOADS, into], together=[[storage.name for storage in PAYLOADS]]) as memory:
+        table, target = pages(memory, container), memory.placements["into"]
+        load(child, "s1")
+        addresses = bind_table(child, table).body["payloads"]["cache"]
+        assert len(mapped(child)) == 3  # one file, however many payloads
+        offsets = [place.offset for place in table.places()]
+        assert [int(address) - int(addresses[0]) for address in addresses] == [at - offsets[0] for at in offsets]
+        number = child.send("run", timeout=20, session="s1", binding="b1", feeds={})
+        shown = child.wait(number, timeout=20).body["outputs"]["updated"]
+        assert shown["container"] == container
+        for page, held, address in zip(shown["pages"], table.pages, addresses, strict=True):
+            key = {} if held.key is None else {"key": str(held.key)}
+            assert page == {**key, "quantized_type": 3, "dims": [2, 4], "nbytes": "7", "address": address}
+        asked = child.send("inspect", timeout=20, binding="b1")
+        assert child.wait(asked, timeout=20).body["tables"] == {"cache": shown}
+        place = table.places()[271]
+        place.file.bytes[place.offset + 5] = 99
+        for source, name in ((number, "updated"), (asked, "cache")):
+            request = {"run": source, "output": name, "page": 271, "offset": "4", "nbytes": "3"}
+            assert child.call("read", timeout=20, files=[target.file], into=form_of(target), **request).succeeded
+            assert target.file.bytes[target.offset : target.end].tolist()[1] == 99
+        del request["page"]
+        answer = child.call("read", timeout=20, files=[target.file], into=form_of(target), **request)
+        assert answer.body["message"] == "ProtocolError: a page is read of a table, and of nothing else"
+
+
+def test_a_budget_reaches_the_adapter(child: Child) -> None:
+    with Memory(PAYLOADS, together=[[storage.name for storage in PAYLOADS]]) as memory:
+        load(child, "s1")
+        assert bind_table(child, pages(memory, "map", 5)).body["what"] == "a budget of 5 bytes"
+
+
+def test_an_adapter_without_page_tables_says_so(tmp_path: Path) -> None:
+    toy = Child(command_of("toy_runtime:Toy"), log=tmp_path / "log")
+    toy.describe({}, timeout=20)
+    with Memory(PAYLOADS, together=[[storage.name for storage in PAYLOADS]]) as memory:
+        load(toy, "s1")
+        assert str(bind_table(toy, pages(memory, "sequence"))) == "unsupported: page tables"
+    toy.kill()
 
 
 def test_what_does_not_exist_is_an_error_and_the_host_goes_on(child: Child) -> None:

@@ -11,7 +11,7 @@ from toy_cases import CASES, IMMUTABLE, OPTIONAL, OVERFLOW, READ_ONLY, VALID
 from mutcache.requirements import Level, Profile, Req, Subject
 from mutcache_conformance import mustpass
 from mutcache_conformance.case import Case
-from mutcache_conformance.evidence import Basis, Evidence, Kind, Observation, StepRecord
+from mutcache_conformance.evidence import Basis, Encoding, Evidence, Kind, Observation, PageRecord, StepRecord
 from mutcache_conformance.mustpass import Required
 from mutcache_conformance.status import CaseResult, Status
 
@@ -46,7 +46,7 @@ def test_all_required_cases_pass() -> None:
     assert verdict.blocking == {}
 
 
-@pytest.mark.parametrize("status", [status for status in Status if status not in (Status.PASS, Status.WAIVED)])
+@pytest.mark.parametrize("status", [status for status in Status if status is not Status.PASS])
 def test_only_a_pass_counts(status: Status) -> None:
     verdict = judge(all_passed(overflow=status))
     assert verdict.is_conformant is False
@@ -54,9 +54,10 @@ def test_only_a_pass_counts(status: Status) -> None:
     assert verdict.passed == 3
 
 
-def test_a_waiver_lets_a_profile_through_but_is_no_pass() -> None:
-    verdict = judge(all_passed(overflow=Status.WAIVED))
-    assert (verdict.is_conformant, verdict.passed) == (True, 3)
+def test_no_profile_is_conformant_with_a_waived_failure_required_or_not() -> None:
+    for name, case in (("overflow", OVERFLOW), ("optional", OPTIONAL)):
+        verdict = judge(all_passed(**{name: Status.WAIVED}))
+        assert (verdict.is_conformant, verdict.blocking) == (False, {case.id: Status.WAIVED})
 
 
 def test_a_case_that_was_not_run_blocks() -> None:
@@ -108,3 +109,23 @@ def test_lists_are_made_by_profile_in_the_order_of_the_cases() -> None:
     assert [entry["case"] for entry in lists[Profile.DENSE]["cases"]] == [
         case.id for case in CASES.values() if case is not OPTIONAL
     ]
+
+
+@pytest.mark.parametrize("status", [Status.FAIL, Status.CRASH, Status.HARNESS_ERROR])
+def test_what_a_runtime_should_do_stands_in_the_way_of_nothing_but_an_accident_does(status: Status) -> None:
+    advice = dataclasses.replace(OPTIONAL, requirements=(Req.MC_QUANT_004, Req.MC_QUANT_003))
+    assert advice.requirements[0].level is Level.SHOULD
+    assert not mustpass.is_required(advice)
+    verdict = judge({**all_passed(), OPTIONAL.id: outcome(advice, status)})
+    assert verdict.blocking == ({} if status is Status.FAIL else {OPTIONAL.id: status})
+    assert verdict.counts[status] == 1
+
+
+def test_encoded_pages_are_counted() -> None:
+    kinds = (Encoding.NONE, Encoding.CANONICAL, Encoding.BOUNDED, Encoding.CANONICAL)
+    pages = [PageRecord(f"cache[{n}]", 0, 8, "caller", kind, Basis.OBSERVED) for n, kind in enumerate(kinds)]
+    encoded = dataclasses.replace(outcome(VALID), evidence=Evidence([StepRecord(0, "run", answer="done", pages=pages)]))
+    verdict = judge({**all_passed(), VALID.id: encoded})
+    assert verdict.encodings == {Encoding.CANONICAL: 2, Encoding.BOUNDED: 1}
+    assert verdict.to_json()["encodings"] == {"canonical": 2, "bounded": 1}
+    assert judge(all_passed()).encodings == {}

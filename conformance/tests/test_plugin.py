@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -9,10 +10,12 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from toy_cases import CASES, OPTIONAL
+from toy_cases import BIND_STEP, CASES, LOAD_STEP, OPTIONAL, VALID
+from toy_cases import run as toy_run
 
-from mutcache.requirements import Profile
-from mutcache_conformance import cases, mustpass
+from mutcache.requirements import Profile, Req
+from mutcache_conformance import cases, mustpass, provenance
+from mutcache_conformance.case import RUN, Expect
 from mutcache_conformance.mustpass import Required
 from mutcache_conformance.report import read_report
 
@@ -41,6 +44,8 @@ def replace_corpus(replace: object) -> None:
     replace(cases, "generate", lambda _: tuple(CASES.values()))
     replace(mustpass, "profiles", lambda: (Profile.DENSE,))
     replace(mustpass, "required_cases", lambda _: entries)
+    # The suite that judges two halves of a run is one, even if its files are being worked on.
+    replace(provenance, "sources_sha256", lambda: "0" * 64)
 
 
 @pytest.fixture
@@ -114,6 +119,21 @@ def test_skips_are_no_passes(suite: pytest.Pytester) -> None:
     assert result.ret == 1
     result.assert_outcomes(skipped=6)
     result.stdout.fnmatch_lines(["dense    not conformant  0 of 5 * 6 unsupported"])
+
+
+def test_a_should_is_told_and_costs_nothing(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = (LOAD_STEP, BIND_STEP, toy_run(Expect(RUN)))  # which the toy does not do
+    advice = dataclasses.replace(VALID, id="toy-009/advice", requirements=(Req.MC_QUANT_004,), script=refused)
+    monkeypatch.setattr(cases, "generate", lambda _: (*CASES.values(), advice))
+    result = run(suite, "--runtime=toy_runtime:Toy", "-rs")
+    assert result.ret == 0, text(result)
+    result.assert_outcomes(passed=5, skipped=2)
+    result.stdout.fnmatch_lines(
+        ["*1 case fails: a run succeeded that must be refused*", "dense*conformant*5 of 5*1 fail*"]
+    )
+    report = read_report(suite.path / "conformance-report" / "report.json")
+    assert {one["case"]: one["status"] for one in report["results"]}[advice.id] == "fail"
+    assert report["claim"]["profiles"][0]["verdict"] == "conformant"
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,9 @@ CONFIGURATION = {
     "hangs": 9,
     "options": {"device": "0"},
     "shard": "1/1",
+    "order": "suite",
+    "resumed": 0,
+    "parts": [],
     "workers": 1,
 }
 
@@ -79,6 +82,7 @@ def test_a_written_report_is_read_back(tmp_path: Path) -> None:
         "counts": {"pass": 1, "fail": 1},
         "blocking": {OVERFLOW.id: "fail"},
         "rests_on_reported_evidence": False,
+        "encodings": {},
     }
     assert {key: count for key, count in report["totals"].items() if count} == {"pass": 1, "fail": 1, "not-run": 4}
     assert report["runtime"]["checks"] == ["MC-BIND-002"]
@@ -90,9 +94,9 @@ def test_a_written_report_is_read_back(tmp_path: Path) -> None:
 def test_coverage_counts_every_case_that_names_a_requirement() -> None:
     rows = {row.requirement: row for row in coverage(finished(outcome(VALID.id), outcome(READ_ONLY.id, Status.FAIL)))}
     read_only = rows[Req.MC_BIND_002]
-    assert (read_only.passed, read_only.run, read_only.cases) == (0, 1, 2)
+    assert (read_only.passed, read_only.run, len(read_only.cases)) == (0, 1, 2)
     assert rows[Req.MC_DENSE_001].passed == 1
-    assert rows[Req.MC_DENSE_004].cases == 0
+    assert rows[Req.MC_DENSE_004].cases == ()
     assert Req.MC_PROTO_005 not in rows  # of tools
     assert all(requirement.entry.profile is Profile.DENSE for requirement in rows)
 
@@ -175,4 +179,4 @@ def test_what_earlier_runs_left_is_removed_and_nothing_else(tmp_path: Path) -> N
     failed = outcome(OVERFLOW.id, Status.FAIL, "x", failure="failures/toy-002/overflow", log="main-1")
     write(finished(failed, outcome(IMMUTABLE.id, log="main-1")), tmp_path)
     left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
-    assert left == {"report.json", *kept}
+    assert left == {"report.json", "report.html", "manifest.json", "badges/dense.svg", *kept}

@@ -228,6 +228,16 @@ class Limited(Toy):
         raise Unsupported("operator CacheUpdate")
 
 
+class Ignoring(Toy):
+    """Lacks mutable inputs, and takes models that promise what needs them."""
+
+    def load(self, model: bytes, initializers: Mapping[str, HostStorage]) -> AdapterSession:
+        proto = parse(model)
+        if any(value.access == ValueInfoProto.READ_WRITE for value in proto.graph.input):
+            raise Unsupported("mutable inputs")
+        return self.session(proto)
+
+
 class Inexpressive(Toy):
     """Has no means to bind."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 import shutil
@@ -11,6 +12,19 @@ from typing import Final
 #: Registered runtimes: name -> ``module:Class`` of the adapter.
 REGISTERED: Final = {
     "reference": "mutcache_conformance.adapters.reference:ReferenceAdapter",
+    "cupy": "mutcache_conformance.adapters.cupy:CupyAdapter",
+    "llama.cpp": "mutcache_conformance.adapters.llama_cpp:LlamaCppAdapter",
+    "onnx-reference": "mutcache_conformance.adapters.onnx_reference:OnnxReferenceAdapter",
+    "onnxruntime": "mutcache_conformance.adapters.onnxruntime:OnnxRuntimeAdapter",
+    "onnxruntime-genai": "mutcache_conformance.adapters.onnxruntime_genai:GenAiAdapter",
+    "onnxruntime-lowered": "mutcache_conformance.adapters.onnxruntime_lowered:OnnxRuntimeLoweredAdapter",
+}
+#: What registered runtimes need beside this distribution: name -> the module, and the extra that installs it.
+_NEEDS: Final = {
+    "llama.cpp": ("llama_cpp", "llama-cpp"),
+    "onnxruntime": ("onnxruntime", "onnxruntime"),
+    "onnxruntime-genai": ("onnxruntime_genai", "onnxruntime-genai"),
+    "onnxruntime-lowered": ("onnxruntime", "onnxruntime"),
 }
 _TARGET: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -26,7 +40,7 @@ def command_of(runtime: str) -> list[str]:
         runtime: a registered name, ``module:Class``, or ``cmd:`` and a command line.
 
     Raises:
-        UnknownRuntime: it is none of them, or the command does not exist.
+        UnknownRuntime: it is none of them, the command does not exist, or the runtime's package is not installed.
     """
     if runtime.startswith("cmd:"):
         try:
@@ -36,6 +50,11 @@ def command_of(runtime: str) -> list[str]:
         if not command or shutil.which(command[0]) is None:
             raise UnknownRuntime(f"--runtime {runtime!r}: there is no command {command[0] if command else ''!r}")
         return command
+    module, extra = _NEEDS.get(runtime, ("", ""))
+    if module and importlib.util.find_spec(module) is None:
+        raise UnknownRuntime(
+            f"--runtime {runtime!r} needs the package {module}, which is not installed: pip install 'mutcache[{extra}]'"
+        )
     target = REGISTERED.get(runtime, runtime)
     if not _TARGET.fullmatch(target):
         raise UnknownRuntime(

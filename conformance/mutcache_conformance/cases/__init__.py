@@ -28,8 +28,18 @@ from mutcache_conformance.cases import (
     flow_scan,
     mem,
     mem_flow,
+    mem_pages,
+    paged,
+    paged_atomic,
+    paged_flow,
+    paged_operands,
+    paged_tables,
+    paged_types,
+    paged_wrong,
     plan,
     proto,
+    quant,
+    quant_declarations,
     shape,
     shape_scopes,
 )
@@ -45,7 +55,9 @@ AREAS: Final = {
     "plan": (plan,),
     "bind": (bind, bind_overlap, bind_lease, bind_output, concurrency),
     "dense": (dense, dense_types, dense_axes, dense_large),
-    "mem": (mem, mem_flow),
+    "paged": (paged, paged_types, paged_tables, paged_operands, paged_atomic, paged_flow, paged_wrong),
+    "quant": (quant, quant_declarations),
+    "mem": (mem, mem_flow, mem_pages),
 }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from mutcache.proto import serialize
+from mutcache.proto import parse, serialize
 from mutcache.proto.onnx_ml import ModelProto
 from mutcache.requirements import Phase, Profile, Req
 from mutcache_conformance.case import (
@@ -18,6 +18,7 @@ from mutcache_conformance.case import (
     Expect,
     Finish,
     Load,
+    PageTable,
     Release,
     Run,
     Start,
@@ -26,6 +27,7 @@ from mutcache_conformance.case import (
     Unload,
     Write,
 )
+from mutcache_conformance.oracle_pages import ContainerForm
 
 Phases = frozenset[Phase]
 #: No refusal: the step must succeed.
@@ -33,16 +35,26 @@ NEVER: Final[Phases] = frozenset()
 
 
 @dataclass(frozen=True)
+class Table:
+    """A page table, and the storages in which its payloads lie; further ones may be the memory that those lie in."""
+
+    table: PageTable
+    payloads: tuple[Storage, ...] = ()
+
+
+#: What the caller lends the runtime for a value.
+Lent = Storage | Table
+
+
+@dataclass(frozen=True)
 class Program:
     """A model, with storage for every value that a run of it needs, by value name."""
 
     model: ModelProto
-    mutable: Mapping[str, Storage]
-    feeds: Mapping[str, Storage]
+    mutable: Mapping[str, Lent]
+    feeds: Mapping[str, Lent]
 
-    def edited(
-        self, edit: Callable[[ModelProto], object], feeds: Mapping[str, Storage] = MappingProxyType({})
-    ) -> Program:
+    def edited(self, edit: Callable[[ModelProto], object], feeds: Mapping[str, Lent] = MappingProxyType({})) -> Program:
         """The program with a copy of its model changed by ``edit``, and with other storage for some feeds."""
         model = ModelProto.FromString(serialize(self.model))
         edit(model)
@@ -55,12 +67,21 @@ class Scene:
     def __init__(self) -> None:
         self._models: dict[str, bytes] = {}
         self._storages: dict[str, Storage] = {}
+        self._tables: dict[str, PageTable] = {}
         self._script: list[Step] = []
 
-    def _own(self, named: Mapping[str, Storage]) -> dict[str, str]:
-        for storage in named.values():
-            self.own(storage)
-        return {name: storage.name for name, storage in named.items()}
+    def _own(self, named: Mapping[str, Lent]) -> dict[str, str]:
+        return {name: self._own_one(lent) for name, lent in named.items()}
+
+    def _own_one(self, lent: Lent) -> str:
+        if isinstance(lent, Storage):
+            return self.own(lent).name
+        for payload in lent.payloads:
+            self.own(payload)
+        known = self._tables.setdefault(lent.table.name, lent.table)
+        if known != lent.table:
+            raise ValueError(f"two tables are called {lent.table.name!r}")
+        return lent.table.name
 
     def own(self, storage: Storage) -> Storage:
         """Add a storage that no step names, such as the memory that others lie in."""
@@ -88,20 +109,20 @@ class Scene:
 
     def bind(
         self,
-        mutable: Mapping[str, Storage],
+        mutable: Mapping[str, Lent],
         binding: str = "binding",
         *,
         session: str = "session",
         outputs: Mapping[str, Storage] | None = None,
         refused: Phases = NEVER,
     ) -> Scene:
-        """Bind storage to mutable inputs, and to outputs if the caller provides some."""
+        """Bind storage and tables to mutable inputs, and storage to outputs if the caller provides some."""
         self._script.append(Bind(session, binding, self._own(mutable), self._own(outputs or {}), Expect(refused)))
         return self
 
     def run(
         self,
-        feeds: Mapping[str, Storage],
+        feeds: Mapping[str, Lent],
         binding: str = "binding",
         *,
         session: str = "session",
@@ -170,11 +191,17 @@ class Scene:
         required: bool = True,
         profile: Profile | None = None,
     ) -> Case:
-        """The case. It counts for the profile of its first requirement, unless it needs more of a runtime."""
+        """The case. It counts for the profile of its first requirement, unless it needs more of a runtime.
+
+        Where pages of one table may have several types, it needs the profile *heterogeneous*.
+        """
+        own = profile or requirements[0].entry.profile
+        if own is Profile.PAGED and any(map(_mixes_types, self._models.values())):
+            own = Profile.HETEROGENEOUS
         return Case(
             id=case_id,
             requirements=requirements,
-            profile=profile or requirements[0].entry.profile,
+            profile=own,
             title=title,
             models=self._models,
             storages=tuple(self._storages.values()),
@@ -182,7 +209,15 @@ class Scene:
             twin=twin,
             needs=needs,
             required=required,
+            tables=tuple(self._tables.values()),
         )
+
+
+def _mixes_types(data: bytes) -> bool:
+    """Whether a container of a model takes pages of several types."""
+    model = parse(data)
+    forms = [ContainerForm.of(model, value.type) for value in model.graph.input]
+    return any(len(form.allowed or form.quantizations) > 1 for form in forms if form is not None)
 
 
 @dataclass(frozen=True)
@@ -203,16 +238,28 @@ class Fault:
     title: str
     edit: Callable[[ModelProto], object]
     phases: Phases = LOAD
-    feeds: Mapping[str, Storage] = field(default_factory=dict)
+    feeds: Mapping[str, Lent] = field(default_factory=dict)
 
 
-def family(twin: str, requirements: tuple[Req, ...], title: str, valid: Program, *faults: Fault) -> Iterator[Case]:
+def family(
+    twin: str,
+    requirements: tuple[Req, ...],
+    title: str,
+    valid: Program,
+    *faults: Fault,
+    profile: Profile | None = None,
+    needs: frozenset[str] = frozenset(),
+) -> Iterator[Case]:
     """The valid program as a case of its own, the twin, and a negative case for each fault."""
-    yield Scene().whole(valid).case(twin, requirements, title)
+
+    def case(scene: Scene, what: str, requirements: tuple[Req, ...], title: str, twin: str = "") -> Case:
+        return scene.case(what, requirements, title, twin=twin, needs=needs, required=not needs, profile=profile)
+
+    yield case(Scene().whole(valid), twin, requirements, title)
     for fault in faults:
         program = valid.edited(fault.edit, fault.feeds)
         if fault.phases == LOAD:
             scene = Scene().refused_load(program, valid)
         else:
             scene = Scene().refused_run(program, valid, fault.phases)
-        yield scene.case(fault.what, fault.requirements, fault.title, twin=twin)
+        yield case(scene, fault.what, fault.requirements, fault.title, twin)

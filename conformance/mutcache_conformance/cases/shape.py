@@ -195,7 +195,8 @@ def _static_overflow(nonce: int) -> Iterator[Case]:
     circular = Update(Draw(nonce, "static circular"), shape=(2, 5, 4), mode="circular", length=5, static=True)
     fits, longer = _constant_position(circular, 3), _constant_position(replace(circular, length=6), 3)
     yield Scene().whole(fits).case(twin, requirement, "As many rows as the capacity, in circular mode.")
-    long_values = {name: replace(storage, name="long_values") for name, storage in longer.feeds.items()}
+    feeds = longer.feeds.items()
+    long_values = {name: replace(one, name="long_values") for name, one in feeds if isinstance(one, Storage)}
     scene = Scene().refused_run(replace(longer, feeds=long_values), fits, LOAD | RUN)
     title = "A row more than the capacity, in circular mode."
     yield scene.case("shape-005/circular-longer", requirement, title, twin=twin)

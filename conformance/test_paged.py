@@ -1,0 +1,1 @@
+from mutcache_conformance.suite.paged import *

@@ -1,0 +1,1 @@
+from mutcache_conformance.suite.quant import *
