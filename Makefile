@@ -8,10 +8,11 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 CODE := reference conformance cupy_kernels tools
 
-.PHONY: help conformance test lint types generate generated docs docs-pdf wheel constraints ci clean
+.PHONY: help conformance landscape test lint types generate generated docs docs-pdf wheel constraints ci clean
 
 help:
 	@echo "make conformance   run the suite on RUNTIME=$(RUNTIME), print the score, write conformance-report/"
+	@echo "make landscape     measure the runtimes that are installed in $(VENV), write docs/landscape/"
 	@echo "make test          run all tests"
 	@echo "make lint types    check style, import directions and types"
 	@echo "make generate      rewrite the generated files"
@@ -20,6 +21,12 @@ help:
 
 conformance: $(INSTALLED)
 	$(BIN)/python -m pytest conformance --runtime=$(RUNTIME)
+
+# A runtime that is not installed is skipped; its committed results stay. llama.cpp is built from source when it is asked
+# for: $(BIN)/pip install -e '.[llama-cpp]'.
+landscape: $(INSTALLED)
+	$(BIN)/python -m mutcache_tools.landscape
+	$(BIN)/python -m mutcache_tools.generate landscape
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2
@@ -64,7 +71,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 		{ echo "mutcache needs Python 3.11 or newer; name one with make PYTHON=python3.12 ..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[conformance,dev,docs]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[conformance,dev,docs,kernels-dev,onnxruntime-genai]'
 	@touch $@
 
 clean:

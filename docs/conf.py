@@ -31,10 +31,12 @@ napoleon_numpy_docstring = False
 
 html_theme = "furo"
 html_title = "mutcache"
+pygments_dark_style = "github-dark"
 html_static_path = ["_static"]
 html_css_files = ["mutcache.css"]
 html_copy_source = False
 html_show_sphinx = False
+html_show_copyright = False
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0b5c7a", "color-brand-content": "#0b5c7a"},
     "dark_css_variables": {"color-brand-primary": "#6cc4e4", "color-brand-content": "#6cc4e4"},

@@ -17,6 +17,8 @@ from typing import Any, NoReturn
 from mutcache_tools.commands import Command, commands
 from mutcache_tools.output import Format, Output, UsageError
 
+#: Packages that only some commands need, and the extra of this distribution that brings each.
+_EXTRAS = {"jsonschema": "conformance", "jinja2": "conformance", "pytest": "conformance", "cryptography": "sign"}
 #: What a shell reports for a process that SIGPIPE or SIGINT ended.
 EXIT_PIPE, EXIT_INTERRUPT = 128 + 13, 128 + 2
 
@@ -80,6 +82,13 @@ def _run(command: Command, options: argparse.Namespace, output: Output) -> int:
         return 2
     except MemoryError as error:
         output.error(f"not enough memory: {error}" if str(error) else "not enough memory")
+        return 2
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRAS:
+            raise
+        output.error(
+            f"the package {error.name!r} is not installed", hint=f"pip install 'mutcache[{_EXTRAS[error.name]}]'"
+        )
         return 2
     except RecursionError:
         output.error("the model nests or calls too deeply to be read")

@@ -6,12 +6,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import DTypeLike, NDArray
 from onnx import helper, numpy_helper
+
+#: Keeps the new keys and values of a layer, ``[batch, heads, sequence, head_size]``: gets its number and their names,
+#: and returns the names of all keys and values so far.
+Cached = Callable[[int, str, str], tuple[str, str]]
 
 
 def build(
@@ -23,26 +28,17 @@ def build(
     Outputs: ``logits`` [batch, sequence, vocabulary], ``present.L.key`` and ``present.L.value``, which are the past
     with the keys and values of the new tokens appended. Positions come from the shape of the past, and end at 511.
     """
-    builder = _Builder(heads, head_size, np.dtype(dtype))
-    hidden = heads * head_size
-    embedding = builder.weight("embedding", (vocabulary, hidden), scale=1.0)
-    positions = builder.weight("positions", (512, hidden), scale=1.0)
+    builder = DecoderBuilder(heads, head_size, np.dtype(dtype))
 
-    past_length = builder.node("Shape", "past.0.key", start=2, end=3)
-    sequence = builder.node("Shape", "input_ids", start=1, end=2)
-    first = builder.node("Squeeze", past_length)
-    total = builder.node("Squeeze", builder.node("Add", past_length, sequence))
-    one = builder.constant("one", np.array(1, np.int64))
-    rows = builder.node("Range", first, total, one)
-    columns = builder.node("Range", builder.constant("zero", np.array(0, np.int64)), total, one)
-    causal = builder.node(
-        "LessOrEqual", columns, builder.node("Unsqueeze", rows, builder.constant("last", np.array([1])))
-    )
+    def append(layer: int, key: str, value: str) -> tuple[str, str]:
+        keys, values = (
+            builder.node("Concat", f"past.{layer}.{kind}", rows, output=f"present.{layer}.{kind}", axis=-2)
+            for kind, rows in (("key", key), ("value", value))
+        )
+        return keys, values
 
-    x = builder.node("Add", builder.node("Gather", embedding, "input_ids"), builder.node("Gather", positions, rows))
-    for layer in range(layers):
-        x = builder.node("Add", x, builder.attention(layer, x, causal))
-    builder.node("MatMul", x, builder.node("Transpose", embedding, perm=[1, 0]), output="logits")
+    first = builder.node("Squeeze", builder.node("Shape", "past.0.key", start=2, end=3))
+    builder.decoder(layers, vocabulary, first, builder.total(first), append)
 
     element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     tensor = helper.make_tensor_value_info
@@ -63,8 +59,8 @@ def build(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
-class _Builder:
-    """Collects nodes and weights."""
+class DecoderBuilder:
+    """Collects the nodes and weights of a decoder, which may keep its keys and values in any way."""
 
     def __init__(self, heads: int, head_size: int, dtype: np.dtype[np.generic]) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -75,36 +71,65 @@ class _Builder:
         self._random = np.random.default_rng(2026)
 
     def node(self, op_type: str, *inputs: str, output: str = "", **attributes: Any) -> str:
+        """Add a node; returns its output."""
         output = output or f"{op_type.lower()}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(op_type, list(inputs), [output], f"node_{output}", **attributes))
         return output
 
     def constant(self, name: str, array: NDArray[Any]) -> str:
+        """Add an initializer; returns its name."""
         self.initializers.append(numpy_helper.from_array(array, name))
         return name
 
-    def weight(self, name: str, shape: tuple[int, int], scale: float = 0.0) -> str:
+    def total(self, first: str) -> str:
+        """How many tokens there are after the step, a scalar, from the position of its first one."""
+        return self.node("Add", first, self.node("Squeeze", self.node("Shape", "input_ids", start=1, end=2)))
+
+    def decoder(self, layers: int, vocabulary: int, first: str, total: str, cached: Cached) -> None:
+        """All from ``input_ids`` to ``logits``.
+
+        Args:
+            layers: how many.
+            vocabulary: how many different tokens there are.
+            first: the position of the first new token, a scalar.
+            total: how many tokens there are after the step, a scalar.
+            cached: adds the nodes that keep the keys and values of a layer.
+        """
+        hidden = self._heads * self._head_size
+        embedding = self._weight("embedding", (vocabulary, hidden), scale=1.0)
+        positions = self._weight("positions", (512, hidden), scale=1.0)
+        one = self.constant("one", np.array(1, np.int64))
+        rows = self.node("Range", first, total, one)
+        columns = self.node("Range", self.constant("zero", np.array(0, np.int64)), total, one)
+        causal = self.node("LessOrEqual", columns, self.node("Unsqueeze", rows, self.constant("last", np.array([1]))))
+
+        x = self.node("Add", self.node("Gather", embedding, "input_ids"), self.node("Gather", positions, rows))
+        for layer in range(layers):
+            x = self.node("Add", x, self._attention(layer, x, causal, cached))
+        self.node("MatMul", x, self._weight("head", (hidden, vocabulary)), output="logits")
+
+    def _weight(self, name: str, shape: tuple[int, int], scale: float = 0.0) -> str:
         values = self._random.standard_normal(shape) * (scale or shape[0] ** -0.5)
         return self.constant(name, values.astype(self._dtype))
 
-    def attention(self, layer: int, x: str, causal: str) -> str:
+    def _attention(self, layer: int, x: str, causal: str, cached: Cached) -> str:
         """Causal attention of one layer over its past and the new tokens."""
         hidden = self._heads * self._head_size
         split = self.constant(f"split.{layer}", np.array([0, 0, self._heads, self._head_size]))
         join = self.constant(f"join.{layer}", np.array([0, 0, hidden]))
 
-        def project(kind: str) -> str:
-            flat = self.node("MatMul", x, self.weight(f"w.{layer}.{kind}", (hidden, hidden)))
+        def project(kind: str, scale: float = 1.0) -> str:
+            flat = self.node("MatMul", x, self._weight(f"w.{layer}.{kind}", (hidden, hidden), hidden**-0.5 * scale))
             return self.node("Transpose", self.node("Reshape", flat, split), perm=[0, 2, 1, 3])
 
-        query, key, value = (project(kind) for kind in ("query", "key", "value"))
-        keys = self.node("Concat", f"past.{layer}.key", key, output=f"present.{layer}.key", axis=-2)
-        values = self.node("Concat", f"past.{layer}.value", value, output=f"present.{layer}.value", axis=-2)
+        # The scale of the scores is in the weights of the query.
+        query, key, value = project("query", self._head_size**-0.5), project("key"), project("value")
+        keys, values = cached(layer, key, value)
         scores = self.node("MatMul", query, self.node("Transpose", keys, perm=[0, 1, 3, 2]))
         far = self.constant(f"far.{layer}", np.array(-1e4, self._dtype))
         weights = self.node("Softmax", self.node("Where", causal, scores, far), axis=-1)
         mixed = self.node("Transpose", self.node("MatMul", weights, values), perm=[0, 2, 1, 3])
-        return self.node("MatMul", self.node("Reshape", mixed, join), self.weight(f"w.{layer}.out", (hidden, hidden)))
+        return self.node("MatMul", self.node("Reshape", mixed, join), self._weight(f"w.{layer}.out", (hidden, hidden)))
 
 
 if __name__ == "__main__":

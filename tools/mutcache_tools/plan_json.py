@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutcache.memory_plan import MemoryPlan, PlannedStorage, ScopeMemory
 from mutcache.model import TensorType
+from mutcache.page_plan import PlannedTable
 from mutcache_tools.words import type_words
 
 
@@ -18,8 +19,10 @@ def plan_document(path: str, memory: MemoryPlan) -> dict[str, object]:
         "dims": dict(memory.dims),
         "caches": [_storage(cache) for cache in memory.caches],
         "inputs": [_storage(value) for value in memory.inputs],
+        "page_tables": [_table(table) for table in memory.tables],
         "cache_bytes": memory.cache_bytes,
         "input_bytes": memory.input_bytes,
+        "new_page_bytes": memory.new_page_bytes,
         "initializer_bytes": memory.initializer_bytes,
         "in_place": {"peak_bytes": memory.peak_bytes, "graphs": _graphs(memory.in_place)},
         "copying": {"peak_bytes": memory.copying_peak_bytes, "graphs": _graphs(memory.copying)},
@@ -49,6 +52,18 @@ def _graphs(main: ScopeMemory) -> list[dict[str, object]]:
         }
         for scope in scopes
     ]
+
+
+def _table(table: PlannedTable) -> dict[str, object]:
+    return {
+        "name": table.name,
+        "names": list(table.names),
+        "page": type_words(table.page),
+        "page_bytes": {str(index): size for index, size in table.page_bytes.items()},
+        "mutable": table.is_mutable,
+        "new_pages": table.new_pages,
+        "new_bytes": table.new_bytes,
+    }
 
 
 def _storage(storage: PlannedStorage) -> dict[str, object]:

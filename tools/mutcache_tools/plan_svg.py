@@ -184,7 +184,12 @@ class _Drawing:
 
     def _parts(self, scope: ScopeMemory) -> str:
         memory = self._memory
-        parts = [("caches", memory.cache_bytes), ("inputs", memory.input_bytes), ("allocated", scope.peak_bytes)]
+        parts = [
+            ("caches", memory.cache_bytes),
+            ("new pages", memory.new_page_bytes),
+            ("inputs", memory.input_bytes),
+            ("allocated", scope.peak_bytes),
+        ]
         return ", ".join(f"{byte_words(size)} {name}" for name, size in parts if size) or "nothing"
 
     # The chart: bytes over steps.
@@ -193,7 +198,7 @@ class _Drawing:
         memory = self._memory
         in_place = [step.bytes for step in memory.in_place.steps]
         copying = [step.bytes for step in memory.copying.steps]
-        base, inputs = memory.cache_bytes, memory.input_bytes
+        base, inputs = memory.cache_bytes + memory.new_page_bytes, memory.input_bytes
         top = max(base + inputs + max(copying), 1)
         unit = _tick(top)
         highest = math.ceil(top / unit) * unit
@@ -308,16 +313,24 @@ class _Drawing:
     def _cache_rows(self) -> Iterator[_Row]:
         for storage in self._memory.caches:
             yield _row(storage, "alive before, during and after the run")
+        last = max(len(self._memory.in_place.steps) - 1, 0)
+        for table in self._memory.tables:
+            if table.is_mutable:
+                title = (
+                    f"{printable(table.name)}\npages that a run creates or replaces at most; those it finds not counted"
+                )
+                yield _Row(printable(table.name), table.new_bytes, "cache", 0, last, title)
 
     def _marks(self) -> dict[str, list[tuple[int, str]]]:
         """The steps that update each cache."""
         step_of = {step.node.index: number for number, step in enumerate(self._plan.steps)}
         mutations = self._plan.classes.mutations
+        names = [cache.name for cache in self._memory.caches] + [table.name for table in self._memory.tables]
         return {
-            printable(cache.name): sorted(
-                (step_of[index], self._plan.steps[step_of[index]].node.label) for index in mutations.get(cache.name, ())
+            printable(name): sorted(
+                (step_of[index], self._plan.steps[step_of[index]].node.label) for index in mutations.get(name, ())
             )
-            for cache in self._memory.caches
+            for name in names
         }
 
     def _peak_lines(self, top: float, bottom: float) -> None:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from mutcache.memory_plan import MemoryPlan, PlannedStorage
 from mutcache.plan import ExecutionPlan
-from mutcache_tools.words import byte_words, printable, type_words
+from mutcache_tools.words import byte_words, printable, quantization_words, type_words
 
 #: Longer lists are cut, unless all is asked for.
 FEW: Final = 8
@@ -52,6 +52,7 @@ class PlanText:
         yield Text()
         yield from self._summary()
         yield from self._caches()
+        yield from self._tables()
         yield from self._peak()
         yield from self._bodies()
         yield from self._unknown()
@@ -61,6 +62,9 @@ class PlanText:
         table = _table("", ">in place", ">copying", "")
         table.add_row("caches", byte_words(memory.cache_bytes), byte_words(memory.cache_bytes), _quiet("the caller's"))
         table.add_row("inputs", byte_words(memory.input_bytes), byte_words(memory.input_bytes), _quiet("the caller's"))
+        if memory.tables:
+            pages = byte_words(memory.new_page_bytes)
+            table.add_row("new pages", pages, pages, _quiet("the most that a run creates or replaces"))
         table.add_row(
             "allocated",
             byte_words(memory.in_place.peak_bytes),
@@ -113,6 +117,28 @@ class PlanText:
             )
         yield table
         yield from _others(caches, self._limit)
+
+    def _tables(self) -> Iterator[Table | Text]:
+        tables = self._memory.tables
+        if not tables:
+            return
+        yield from _heading("page tables: the pages that they have are the caller's, and not counted")
+        quantizations = self._plan.model.proto.quantizations
+        rows = _table("name", "page", ">bytes", "quantized type", ">new pages")
+        for planned in tables[: self._limit]:
+            name = Text(printable(planned.name), "bold magenta" if planned.is_mutable else "bold")
+            new = "?" if planned.new_pages is None else str(planned.new_pages)
+            types = [
+                (byte_words(size), f"{index} {quantization_words(quantizations[index])}")
+                for index, size in planned.page_bytes.items()
+            ]
+            first, *others = types[: self._limit] or [("?", "none fits")]
+            rows.add_row(name, type_words(planned.page), *first, new)
+            for other in others:
+                rows.add_row("", "", *other, "")
+        yield rows
+        if len(tables) > self._limit:
+            yield _quiet(f"and {len(tables) - self._limit} more")
 
     def _peak(self) -> Iterator[Table | Text]:
         scope = self._memory.in_place

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import importlib.util
 import re
 from collections.abc import Iterator
@@ -162,13 +163,12 @@ def _places(path: Path, base: Path, pattern: re.Pattern[str]) -> Iterator[Place]
     """Where the pattern occurs in one source file: once for each function or class, and never in a generated file."""
     if path.suffix not in _SUFFIXES or not path.is_file():
         return
-    text = path.read_text(encoding="utf-8", errors="replace")
-    lines = text.splitlines()
-    if _GENERATED in "".join(lines[:1]) or not pattern.search(text):
+    text = _text(path, path.stat().st_mtime_ns)
+    if _GENERATED in text.partition("\n")[0] or not pattern.search(text):
         return
     seen = set()
-    symbols = _symbols(text) if path.suffix == ".py" else []
-    for number, line in enumerate(lines, start=1):
+    symbols = _symbols(text) if path.suffix == ".py" else ()
+    for number, line in enumerate(text.splitlines(), start=1):
         if not pattern.search(line):
             continue
         symbol = next((name for name, first, last in symbols if first <= number <= last), "")
@@ -177,13 +177,20 @@ def _places(path: Path, base: Path, pattern: re.Pattern[str]) -> Iterator[Place]
             yield Place(path.relative_to(base).as_posix(), number, symbol)
 
 
-def _symbols(text: str) -> list[tuple[str, int, int]]:
+# The site asks for the story of every requirement: each file is read and parsed once.
+@functools.cache
+def _text(path: Path, time: int) -> str:  # noqa: ARG001 - a file that has changed since is another one
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+@functools.cache
+def _symbols(text: str) -> tuple[tuple[str, int, int], ...]:
     """Functions and classes with their first and last line, decorators included, innermost first."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
-        return []
-    return sorted(_definitions(tree, ""), key=lambda definition: definition[2] - definition[1])
+        return ()
+    return tuple(sorted(_definitions(tree, ""), key=lambda definition: definition[2] - definition[1]))
 
 
 def _definitions(parent: ast.AST, prefix: str) -> Iterator[tuple[str, int, int]]:

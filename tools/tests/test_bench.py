@@ -80,7 +80,7 @@ def test_text(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "nonsense"]) == 2
-    assert "there are check, dense-update" in capsys.readouterr().err
+    assert "there are check, dense-update, page-codec" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

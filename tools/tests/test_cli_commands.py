@@ -153,9 +153,10 @@ def unreadable(folder: Path) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("what", ["text", "truncated", "empty", "folder", "split", "missing"])
-@pytest.mark.parametrize("command", ["check", "sort", "convert", "run", "greedy"])
+@pytest.mark.parametrize("command", ["check", "sort", "convert", "lower", "strip", "run", "greedy"])
 def test_unreadable_model_is_no_traceback(mutcache: Command, tmp_path: Path, command: str, what: str) -> None:
-    more = {"sort": ["out.onnx"], "convert": ["out.onnx", "--max-length", "8"], "greedy": ["--prompt", "1"]}
+    more = {"convert": ["out.onnx", "--max-length", "8"], "greedy": ["--prompt", "1"]}
+    more |= {name: ["out.onnx"] for name in ("sort", "lower", "strip")}
     arguments = [command, unreadable(tmp_path)[what], *more.get(command, [])]
     text = mutcache(*arguments)
     assert text.code == 2
@@ -194,6 +195,43 @@ def test_wrong_usage_exits_with_two(mutcache: Command, arguments: list[str]) -> 
     result = mutcache(*arguments)
     assert result.code == 2
     assert "error" in result.err
+
+
+# lower, strip
+
+
+def test_lower_says_which_buffers_are_one(mutcache: Command, tmp_path: Path) -> None:
+    save(cache_model(), tmp_path / "model.onnx")
+    result = mutcache("lower", "model.onnx", "lowered.onnx", "--format", "json")
+    assert result.code == 0
+    assert result.json["lowered"] == 1
+    assert result.json["storage"] == [{"input": "cache", "output": "updated"}]
+    lowered = onnx.load(tmp_path / "lowered.onnx")
+    onnx.checker.check_model(lowered, full_check=True)
+    assert "TensorScatter" in [node.op_type for node in lowered.graph.node]
+    assert "bind one buffer" in mutcache("lower", "model.onnx", "model.onnx").out
+    assert (tmp_path / "model.onnx").read_bytes() == (tmp_path / "lowered.onnx").read_bytes()
+
+
+def test_lower_names_what_it_cannot_lower(mutcache: Command, tmp_path: Path) -> None:
+    model = cache_model()
+    update = next(node for node in model.graph.node if node.op_type == "CacheUpdate")
+    update.attribute.add(name="batch_axis", i=2, type="INT")
+    update.name = "first"
+    save(model, tmp_path / "model.onnx")
+    result = mutcache("lower", "model.onnx", "lowered.onnx")
+    assert result.code == 1
+    assert "CacheUpdate 'first': batch_axis is 2" in result.err.replace("\n", " ")
+    assert not (tmp_path / "lowered.onnx").exists()
+
+
+def test_strip_leaves_the_operators(mutcache: Command, tmp_path: Path) -> None:
+    save(cache_model(), tmp_path / "model.onnx")
+    assert mutcache("strip", "model.onnx", "stripped.onnx", "--format", "json").json["ir_version"] == 14
+    stripped = load(tmp_path / "stripped.onnx")
+    assert "CacheUpdate" in [node.op_type for node in stripped.graph.node]
+    assert "alias" not in str(stripped)
+    assert mutcache("strip", "model.onnx", "model.onnx").code == 0
 
 
 # sort

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Final
 
 #: What ``mutcache bench`` can measure, in the order of its table: name on the command line to module name.
-BENCHMARKS: Final = {"check": "check", "dense-update": "dense_update"}
+BENCHMARKS: Final = {"check": "check", "dense-update": "dense_update", "page-codec": "page_codec"}
 
 
 class Unit(enum.StrEnum):

@@ -14,7 +14,25 @@ from importlib import import_module
 from mutcache_tools.output import Output
 
 #: Module names, in the order in which ``mutcache --help`` lists them.
-MODULES = ("check", "show", "plan", "sort", "convert", "run", "greedy", "req", "bench")
+MODULES = (
+    "check",
+    "show",
+    "plan",
+    "sort",
+    "convert",
+    "lower",
+    "strip",
+    "run",
+    "greedy",
+    "req",
+    "certify",
+    "verify",
+    "compare",
+    "merge",
+    "smoke",
+    "export",
+    "bench",
+)
 
 
 @dataclass(frozen=True, slots=True)

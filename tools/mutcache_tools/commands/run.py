@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mutcache_tools.commands import Command
 from mutcache_tools.output import Output, UsageError
 
 if TYPE_CHECKING:
     from mutcache.model import Graph, Value
+    from mutcache.proto.onnx_ml import ModelProto
     from mutcache_tools.arrays import Array
 
 _T = TypeVar("_T")
@@ -25,11 +26,16 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=named,
         metavar="NAME=VALUE",
-        help="value of an input: FILE.npy, or a JSON number or list (position=7). A mutable input is bound to memory "
-        "with the file's content; the file itself stays as it is",
+        help="value of an input: FILE.npy, or a JSON number or list (position=7); for a container of pages a file "
+        "with a SequenceProto or MapProto. A mutable input is bound to memory with the file's content; the file itself "
+        "stays as it is",
     )
     parser.add_argument(
-        "--zeros", action="append", default=[], metavar="NAME", help="fill this input with zeros of its declared shape"
+        "--zeros",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="fill this input with zeros of its declared shape; a container of pages is then empty",
     )
     parser.add_argument(
         "--dim",
@@ -53,7 +59,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=named,
         metavar="NAME=FILE.npy",
-        help="write an output, or a mutable input as the run left it",
+        help="write an output, or a mutable input as the run left it; pages as a SequenceProto or MapProto",
     )
 
 
@@ -88,13 +94,15 @@ def named_size(text: str) -> tuple[str, int]:
 def _run(options: argparse.Namespace, output: Output) -> int:
     from mutcache.decode import decode
     from mutcache.executor import Session
+    from mutcache.paging import PageTable
     from mutcache.proto import load
     from mutcache_tools.arrays import type_text, write_npy
+    from mutcache_tools.page_files import table_words, write_pages
 
     model = load(options.model)
     session = Session(model, schedule=options.schedule)
     graph = decode(model).graph
-    values = _inputs(graph, options)
+    values = _inputs(model, graph, options)
     mutable = {value.name: values.pop(value.name) for value in graph.inputs if value.is_mutable}
     files = unique(options.output, "--output")
     _require_known(files, [*(value.name for value in graph.outputs), *mutable], "output")
@@ -108,13 +116,17 @@ def _run(options: argparse.Namespace, output: Output) -> int:
     else:
         results = session.run(values)
     for name, path in files.items():
-        write_npy(path, results[name] if name in results else mutable[name])
+        written = results[name] if name in results else mutable[name]
+        if isinstance(written, PageTable):
+            write_pages(path, written)
+        else:
+            write_npy(path, written)
 
     rows = [
         {
             "name": name,
-            "type": type_text(array),
-            "shape": list(array.shape),
+            "type": "page table" if isinstance(array, PageTable) else type_text(array),
+            "shape": [len(array)] if isinstance(array, PageTable) else list(array.shape),
             "storage": _storage(array, mutable),
             "file": files.get(name),
         }
@@ -132,16 +144,25 @@ def _run(options: argparse.Namespace, output: Output) -> int:
             for row in rows
         ]
         output.table(
-            ("output", "type", "shape", "storage", "value"), [(*row, _preview(results[row[0]])) for row in table]
+            ("output", "type", "shape", "storage", "value"),
+            [
+                (
+                    *row,
+                    table_words(value, model) if isinstance(value := results[row[0]], PageTable) else _preview(value),
+                )
+                for row in table
+            ],
         )
 
     output.show({"model": options.model, "outputs": rows}, text)
     return 0
 
 
-def _inputs(graph: Graph, options: argparse.Namespace) -> dict[str, Array]:
-    """An array for every input that the command line names; raises UsageError when one that is needed is missing."""
+def _inputs(model: ModelProto, graph: Graph, options: argparse.Namespace) -> dict[str, Any]:
+    """A value for every input that the command line names; raises UsageError when one that is needed is missing."""
+    from mutcache.model import page_type
     from mutcache_tools.arrays import parse_value, zeros
+    from mutcache_tools.page_files import empty_table, read_pages
 
     inputs: dict[str, Value] = {value.name: value for value in graph.inputs}
     given = unique(options.input, "--input")
@@ -161,8 +182,13 @@ def _inputs(graph: Graph, options: argparse.Namespace) -> dict[str, Array]:
                 f"no value for the {'mutable ' if value.is_mutable else ''}input {value.name!r}",
                 f"--input {value.name}=FILE.npy, or --zeros {value.name}",
             )
-    arrays = {name: zeros(inputs[name], dims) for name in options.zeros}
-    return arrays | {name: parse_value(inputs[name], text) for name, text in given.items()}
+    tables = {value.name for value in graph.inputs if page_type(value.type) is not None}
+    values: dict[str, Any] = {}
+    for name in options.zeros:
+        values[name] = empty_table(model, inputs[name]) if name in tables else zeros(inputs[name], dims)
+    for name, text in given.items():
+        values[name] = read_pages(text, model, inputs[name]) if name in tables else parse_value(inputs[name], text)
+    return values
 
 
 def unique(pairs: Sequence[tuple[str, _T]], option: str) -> dict[str, _T]:
@@ -185,8 +211,14 @@ def _require_known(
             )
 
 
-def _storage(array: Array, mutable: Mapping[str, Array]) -> str | None:
-    """The mutable input whose memory the output occupies, as its address shows."""
+def _storage(array: Any, mutable: Mapping[str, Any]) -> str | None:
+    """The mutable input whose memory the output occupies, as its address shows, or whose page table it is."""
+    for name, cache in mutable.items():
+        if cache is array:
+            return name
+    if not hasattr(array, "__array_interface__"):
+        return None
+    mutable = {name: cache for name, cache in mutable.items() if hasattr(cache, "__array_interface__")}
     address = array.__array_interface__["data"][0]
     return next(
         (name for name, cache in mutable.items() if array.nbytes and cache.__array_interface__["data"][0] == address),

@@ -23,7 +23,7 @@ class SourceError(ValueError):
 
 def generators() -> dict[str, Generator]:
     """The generators by name, in the order in which they depend on one another."""
-    from mutcache_tools.generate import faults, mustpass, proto, protocol_doc, requirements, wire
+    from mutcache_tools.generate import faults, kernels, landscape, mustpass, proto, protocol_doc, requirements, wire
 
     return {
         "requirements": requirements.generate,
@@ -32,6 +32,8 @@ def generators() -> dict[str, Generator]:
         "mustpass": mustpass.generate,
         "faults": faults.generate,
         "protocol": protocol_doc.generate,
+        "landscape": landscape.generate,
+        "kernels": kernels.generate,
     }
 
 

@@ -24,8 +24,10 @@ _WORDS: Final = {
     "phase": "phase",
     "files": "list of `file`_",
     "storages": "object: value name to `storage`_",
+    "tables": "object: value name to `table`_",
+    "key": "decimal string",
 }
-_PARTS: Final = ("file", "storage", "output", "product")
+_PARTS: Final = ("file", "storage", "table", "page", "output", "output-table", "output-page", "product")
 
 Schema = Mapping[str, Any]
 
@@ -87,6 +89,8 @@ def _type(field: Schema) -> str:
         return " or ".join(f"``{json.dumps(value)}``" for value in field["enum"])
     if "anyOf" in field:
         return " or ".join(_type(choice) for choice in field["anyOf"])
+    if "if" in field:
+        return f"{_type(field['else'])} or {_type(field['then'])}"
     kind: str = field["type"]
     if kind == "array":
         return f"list of {_type(field['items'])}"

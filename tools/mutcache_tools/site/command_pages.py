@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from mutcache_tools import cli
 from mutcache_tools.commands import commands
-from mutcache_tools.site.rst import heading, literal, table
+from mutcache_tools.site.rst import heading, literal, plain, table
 
 #: The schemas that programs may rely on, with what they describe; relative to the root of a checkout.
 SCHEMAS: Final = {
@@ -29,9 +28,9 @@ def command_line() -> str:
         "Every command takes ``--format json``, for programs; what it prints then is described in :doc:`schemas`.",
     ]
     for name, sub in _subparsers(parser).items():
-        lines += [*heading(f"mutcache {name}", "-"), "", _plain(sub.description or ""), ""]
+        lines += [*heading(f"mutcache {name}", "-"), "", plain(sub.description or ""), ""]
         lines += [".. code-block:: text", "", f"   {_usage(sub)}", ""]
-        rows = [(_names(action), _plain(_help(action))) for action in _arguments(sub)]
+        rows = [(_names(action), plain(_help(action))) for action in _arguments(sub)]
         if rows:
             lines += table(("argument", "meaning"), rows, widths=(32, 68))
     return "\n".join(lines) + "\n"
@@ -65,11 +64,6 @@ def _help(action: argparse.Action) -> str:
     return " ".join(text.split())
 
 
-def _plain(text: str) -> str:
-    """Text as reStructuredText that marks nothing up: help texts are written for terminals."""
-    return re.sub(r"([*`_|\\])", r"\\\1", text)
-
-
 def schemas(root: Path) -> str:
     """Every committed schema: what it describes, and its members."""
     lines = [
@@ -84,7 +78,7 @@ def schemas(root: Path) -> str:
             title = document.get("title", path.stem)
             lines += [*heading(title, "-"), "", f"``{folder}/{path.name}``: {what}.", ""]
             if description := document.get("description"):
-                lines += [_plain(description), ""]
+                lines += [plain(description), ""]
             rows = list(_members(document))
             if rows:
                 lines += table(("member", "type", "meaning"), rows, widths=(26, 18, 56))
@@ -95,7 +89,7 @@ def _members(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     required = frozenset(schema.get("required", ()))
     for name, member in schema.get("properties", {}).items():
         kind = _kind(member)
-        meaning = _plain(member.get("description", ""))
+        meaning = plain(member.get("description", ""))
         yield literal(name), kind, meaning if name in required else f"{meaning} *(optional)*".strip()
 
 

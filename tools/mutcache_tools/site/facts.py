@@ -18,6 +18,18 @@ from mutcache_conformance.cases import generate
 FAULTS: Final = Path("conformance/FAULTS.md")
 #: The committed, compact results of the runtimes that were measured.
 LANDSCAPE: Final = Path("docs/landscape")
+#: The statuses of cases that were played and did not pass.
+_FAILED: Final = frozenset({"fail", "crash", "timeout", "harness-error"})
+#: What in the reference does what a requirement says, where nothing is refused by it and so nothing bears its ID.
+_DONE_BY: Final = {
+    "PROTO": "reference/mutcache/proto",
+    "PLAN": "reference/mutcache/program.py",
+    "BIND": "reference/mutcache/executor.py",
+    "DENSE": "reference/mutcache/ops/dense.py",
+    "PAGED": "reference/mutcache/ops/paged.py",
+    "QUANT": "reference/mutcache/quantization",
+    "MEM": "reference/mutcache/ops",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +46,25 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How a runtime did in the cases of one requirement."""
+    """How a runtime did on one requirement, in the cases of the suite and in probes of its own interface.
+
+    Attributes:
+        runtime: its name, as ``--runtime`` takes it and its page of the landscape is called.
+        title: its name for people.
+        version: the version that was measured.
+        passed, failed, unsupported: numbers of cases.
+        probes: what was seen through its own interface, with the status of each.
+        has_causes: whether its page says why something did not pass.
+    """
 
     runtime: str
+    title: str
+    version: str
     passed: int
     failed: int
     unsupported: int
+    probes: tuple[tuple[str, str], ...]
+    has_causes: bool
 
     @property
     def total(self) -> int:
@@ -66,6 +91,10 @@ class Facts:
             return "Only this project's own tools can show it: their tests do."
         return "None."
 
+    def done_by(self, requirement: Req) -> str:
+        """The file or folder of the reference that does what the requirement says; "" where that is not known."""
+        return _DONE_BY.get(requirement.value.split("-")[1], "")
+
 
 def collect(root: Path) -> Facts:
     """The facts of a checkout."""
@@ -74,8 +103,11 @@ def collect(root: Path) -> Facts:
         for requirement in case.requirements:
             cases[requirement].append(case)
     faults: dict[Req, list[Fault]] = defaultdict(list)
+    subjects = {case.id: case.requirements[0] for case in generate()}
     for fault in read_faults((root / FAULTS).read_text(encoding="utf-8")):
-        faults[fault.requirement].append(fault)
+        # A fault is known by one requirement; the other cases that it fails may be about others.
+        for requirement in dict.fromkeys([fault.requirement, *(subjects[case] for case in fault.cases)]):
+            faults[requirement].append(fault)
     return Facts(cases, faults, read_landscape(root / LANDSCAPE, cases))
 
 
@@ -89,17 +121,34 @@ def read_faults(text: str) -> Iterator[Fault]:
 
 
 def read_landscape(folder: Path, cases: Mapping[Req, Sequence[Case]]) -> dict[Req, list[Score]]:
-    """The scores of each runtime with committed results: files ``NAME.json`` with ``results``: case ID to status."""
+    """The scores of each runtime with committed results, the files ``NAME.json`` that ``make landscape`` writes."""
     scores: dict[Req, list[Score]] = defaultdict(list)
     for path in sorted(folder.glob("*.json")):
         document = json.loads(path.read_text(encoding="utf-8"))
-        statuses = document.get("results")
-        if not isinstance(statuses, dict):
-            continue
-        for requirement, group in cases.items():
-            found = [statuses[case.id] for case in group if case.id in statuses]
-            if found:
-                passed = found.count("pass")
-                failed = sum(status in ("fail", "crash", "timeout") for status in found)
-                scores[requirement].append(Score(path.stem, passed, failed, len(found) - passed - failed))
+        statuses = document["results"]
+        page = path.with_suffix(".rst")
+        explained = page.read_text(encoding="utf-8") if page.is_file() else ""
+        for requirement in Req:
+            found = [statuses[case.id] for case in cases.get(requirement, ()) if case.id in statuses]
+            probes = tuple(
+                (observation["status"], f"{observation['done']} {observation['seen']}")
+                for observation in document["observations"]
+                if requirement in observation["requirements"]
+            )
+            if not found and not probes:
+                continue
+            passed = found.count("pass")
+            failed = sum(status in _FAILED for status in found)
+            scores[requirement].append(
+                Score(
+                    path.stem,
+                    document["title"],
+                    document["adapter"]["runtime_version"],
+                    passed,
+                    failed,
+                    len(found) - passed - failed,
+                    probes,
+                    f".. _landscape-{path.stem}-{requirement.value.lower()}:" in explained,
+                )
+            )
     return scores

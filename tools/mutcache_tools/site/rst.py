@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 
@@ -13,6 +14,18 @@ def heading(title: str, rule: str = "=") -> list[str]:
 def literal(text: str) -> str:
     """Text as it stands; a literal cannot be empty, begin or end with white space."""
     return f"``{text}``" if text.strip() == text and text else text.strip()
+
+
+def plain(text: str) -> str:
+    """Text that marks nothing up, such as help texts and messages, which are written for terminals."""
+    return re.sub(r"([*`_|\\])", r"\\\1", text)
+
+
+def folded(summary: str, lines: Iterable[str]) -> Iterator[str]:
+    """What is seen when a reader asks for it. ``summary`` is plain text without markup."""
+    yield from ("", ".. raw:: html", "", f"   <details><summary>{summary}</summary>", "")
+    yield from lines
+    yield from ("", ".. raw:: html", "", "   </details>", "")
 
 
 def link(text: str, document: str) -> str:
