@@ -37,6 +37,7 @@ class Journal:
     def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
         self.results: dict[str, CaseResult] = {}
         self.resumed = 0
+        folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / NAME
         self._file = self._path.open("w", encoding="utf-8")
         self._write({"journal": FORMAT, "identity": identity})

@@ -270,6 +270,13 @@ def test_a_run_that_its_user_interrupts_is_reported_and_can_be_resumed_under_xdi
     assert [one["case"] for one in report["results"]] == list(CASES)
 
 
+def test_a_run_of_all_tests_needs_no_folder(suite: pytest.Pytester) -> None:
+    """Without --runtime, nothing has looked at the folder before the first result comes."""
+    done = subprocess_of(suite, "-n2")
+    assert "INTERNALERROR" not in done.stdout + done.stderr
+    assert (suite.path / "conformance-report" / "report.json").is_file()
+
+
 # Order
 
 
