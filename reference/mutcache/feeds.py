@@ -276,9 +276,9 @@ class Feeds:
                 _refuse_overlapping(name, array, target, written)
 
     def _refuse_overlap_with_pages(self, name: str, array: Array, target: str, table: LentTable) -> None:
-        for page_id, page in table.table.items():
-            if np.may_share_memory(array, page.payload):
-                _refuse_overlapping(name, array, f"{target}[{page_id}]", page.payload)
+        page_id = table.overlapping(array)
+        if page_id is not None:
+            _refuse_overlapping(name, array, f"{target}[{page_id}]", table.table[page_id].payload)
 
 
 def _refuse_overlapping(name: str, array: Array, target: str, written: Array) -> NoReturn:

@@ -142,6 +142,11 @@ class LeaseTable:
         with self._lock:
             self._held[lease.key][claim] = None
 
+    def holds(self, lease: Lease, claims: Iterable[Claim]) -> bool:
+        """Whether ``lease`` holds all of ``claims``."""
+        with self._lock:
+            return self._held[lease.key].keys() >= set(claims)
+
     def drop(self, lease: Lease, claim: Claim) -> None:
         """Give one claim back before the lease ends."""
         with self._lock:

@@ -98,7 +98,8 @@ class Lending:
                 hint="page tables run on the host; a mutcache_cupy.step.Step updates pages on a device",
             )
         own = next(value for value in self._graph.inputs if value.name == name)
-        PageTable.of(table, own, self._declarations)  # refuses a map for a sequence, and the reverse
+        # The pages as they are now: until the lease is taken, runs of another binding may change them.
+        judged = PageTable.of(table, own, self._declarations)  # refuses a map for a sequence, and the reverse
         if table.declarations != self._declarations:
             raise BindError(
                 f"the table bound to {name!r} is made for a model with other quantizations",
@@ -106,10 +107,10 @@ class Lending:
                 hint="make a table of its pages for this model: PageTable(pages, model=..., value=...)",
             )
         names = self.names[name]
-        problem = table_problem(table, names, is_written=True)
+        problem = table_problem(judged, names, is_written=True)
         if problem is not None:
             raise BindError(problem.message, requirement=problem.requirement, hint=problem.hint, value=name)
-        for page in itertools.islice(table.values(), 1):  # all pages have the same dims
+        for page in itertools.islice(judged.values(), 1):  # all pages have the same dims
             for value in names:
                 element = page_type(value.type)
                 if element is not None and (message := match_dims(element.dims, page.dims, symbols)):
@@ -118,7 +119,7 @@ class Lending:
                         requirement=Req.MC_PAGED_007,
                         hint="one symbol has one size in all that is bound",
                     )
-        return list(table_claims(name, table))
+        return list(table_claims(name, table, judged))
 
     def claim_outputs(
         self, mutable: Mapping[str, Lendable], outputs: Mapping[str, Lendable], symbols: Mapping[str, int]

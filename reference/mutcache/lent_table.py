@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -16,10 +17,10 @@ from mutcache.requirements import Req
 from mutcache.storage import Address, Array, ByteRange, address_of, is_mapped_writable, owner_of, pin, storage_of
 
 
-def table_claims(name: str, table: PageTable) -> Iterator[Claim]:
-    """What a lease of a table covers: the table, be it empty, and every payload."""
+def table_claims(name: str, table: PageTable, pages: Mapping[int, Page]) -> Iterator[Claim]:
+    """What a lease of a table with these pages covers: the table, be it empty, and every payload."""
     yield Claim(name, ByteRange("page tables", id(table), id(table) + 1), Use.MUTABLE)
-    for page_id, page in table.items():
+    for page_id, page in pages.items():
         yield _claim(name, page_id, page.payload)
 
 
@@ -55,6 +56,12 @@ class _Held:
         )
 
 
+def _spans(held: _Held, page_id: int) -> tuple[tuple[int, ...], ...]:
+    """First byte, end and page of a payload, if it has bytes."""
+    asked = held.claim.byte_range
+    return () if asked.is_empty else ((asked.start, asked.stop, page_id),)
+
+
 class LentTable:
     """A table in a binding.
 
@@ -67,6 +74,9 @@ class LentTable:
     Attributes:
         table: the table; ``array`` and ``view`` are names of it, as a dense cache has them.
         elements: what the names of the container declare of every page.
+
+    Raises:
+        BindError: another binding changed the table before the lease was taken (MC-BIND-005).
     """
 
     def __init__(self, table: PageTable, name: str, names: Sequence[Value], lease: Lease) -> None:
@@ -77,6 +87,14 @@ class LentTable:
         )
         self._lease = lease
         self._held = {page_id: _Held.of(table.value, page_id, page.payload) for page_id, page in table.items()}
+        if not LEASES.holds(lease, [held.claim for held in self._held.values()]):
+            raise BindError(
+                f"another binding changed the pages of {name!r} while they were being bound",
+                requirement=Req.MC_BIND_005,
+                hint="bind the table again",
+            )
+        # Where payloads lie, by address, with the page: they are disjoint, so that one look tells an overlap.
+        self._spans = sorted(span for page_id, held in self._held.items() for span in _spans(held, page_id))
         self._fed: Callable[[], Iterable[Array]] = tuple
         self._owners: frozenset[int | None] | None = None
 
@@ -94,6 +112,14 @@ class LentTable:
         if self._owners is None:
             self._owners = frozenset(held.owner for held in self._held.values())
         return array.flags.owndata and None not in self._owners and id(array) not in self._owners
+
+    def overlapping(self, array: Array) -> int | None:
+        """The page with a byte of ``array`` in its payload, or None."""
+        asked = storage_of(array).byte_range
+        before = bisect_left(self._spans, (asked.stop,)) - 1
+        if asked.is_empty or before < 0 or self._spans[before][1] <= asked.start:
+            return None
+        return self._spans[before][2]
 
     def verify(self, label: str, output: str, source: str) -> None:
         """Check that every payload is where it was bound or made.
@@ -153,6 +179,7 @@ class LentTable:
             refuse("the allocator refuses" + (f" ({type(cause).__name__}: {cause})" if cause else ""))
         if not isinstance(payload, np.ndarray):
             refuse(f"the allocator returned a {type(payload).__name__}")
+        payload = np.asarray(payload)
         claim = _claim(self.table.value, page_id, payload)
         if allocator is None:
             LEASES.enter(self._lease, claim)
@@ -162,7 +189,7 @@ class LentTable:
             refuse(f"the allocator returned {storage.dtype} of shape {storage.shape}, strides {storage.strides}")
         if not storage.writable or not is_mapped_writable(storage.byte_range):
             refuse("the allocator returned read-only memory")
-        if any(np.may_share_memory(payload, array) for array in self._fed()):
+        if any(storage_of(array).byte_range.overlaps(storage.byte_range) for array in self._fed()):
             refuse("the allocator returned memory that an input of the run occupies")
         try:
             LEASES.add(self._lease, claim)
@@ -179,8 +206,12 @@ class LentTable:
         """Enter a page whose payload is its own, or was allocated; one that it replaces returns to its owner."""
         before = self._held.get(page_id)
         if before is None or self.table[page_id].payload is not page.payload:
-            self._held[page_id] = _Held.of(self.table.value, page_id, page.payload)
+            self._held[page_id] = held = _Held.of(self.table.value, page_id, page.payload)
+            for span in _spans(held, page_id):
+                insort(self._spans, span)
             self._owners = None
             if before is not None:
+                for span in _spans(before, page_id):
+                    del self._spans[bisect_left(self._spans, span)]
                 LEASES.drop(self._lease, before.claim)
         self.table.put(page_id, page)

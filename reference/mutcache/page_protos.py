@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from mutcache.errors import DecodeError
+from mutcache.errors import BindError, DecodeError
 from mutcache.model import Model
 from mutcache.paging import Allocator, Page, PageTable
 from mutcache.proto.onnx_data import MapProto, SequenceProto
@@ -22,20 +22,23 @@ def page_table_to_proto(table: PageTable, name: str = "") -> SequenceProto | Map
     Raises:
         BindError: the table is not sound (MC-PAGED-006, 007, 011 or 014, MC-BIND-007).
     """
+    if not isinstance(table, PageTable):
+        raise BindError(f"expected a PageTable, got {type(table).__name__}")
     table.require_sound()
     proto = SequenceProto(name=name, elem_type=SequenceProto.QUANTIZED_TENSOR)
-    for page_id in sorted(table):
+    page_ids = sorted(table)
+    for page_id in page_ids:
         page = table[page_id]
         proto.quantized_tensor_values.add(
             dims=page.dims,
-            raw_data=np.asarray(page.payload).tobytes(),
-            n_bytes=page.payload.nbytes,
+            raw_data=page.memory.tobytes(),
+            n_bytes=page.memory.nbytes,
             quantized_type=page.quantized_type,
         )
     if not table.is_map:
         return proto
     proto.name = ""
-    return MapProto(name=name, key_type=TensorProto.INT64, keys=sorted(table), values=proto)
+    return MapProto(name=name, key_type=TensorProto.INT64, keys=page_ids, values=proto)
 
 
 def page_table_from_proto(
@@ -74,6 +77,9 @@ def _pages(proto: SequenceProto) -> list[Page]:
             f"({SequenceProto.QUANTIZED_TENSOR})",
             hint="set elem_type",
         )
+    others = {field.name for field, _ in proto.ListFields()} - {"name", "elem_type", "quantized_tensor_values"}
+    if others:
+        raise DecodeError(f"sequence {proto.name!r} of pages has {', '.join(sorted(others))}, too")
     return [_page(index, page) for index, page in enumerate(proto.quantized_tensor_values)]
 
 

@@ -43,6 +43,11 @@ class Page:
     payload: Array
     n_bytes: int | None = None
 
+    @property
+    def memory(self) -> Array:
+        """The payload as NumPy's own array: a subclass may say of itself what it likes."""
+        return np.asarray(self.payload)
+
 
 class PageTable(Mapping[int, Page]):
     """A sequence of pages, or a map from page ids to pages: a mapping from ids to pages either way.
@@ -131,7 +136,7 @@ class PageTable(Mapping[int, Page]):
         return self._pages[page_id]
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._pages)
+        return iter(list(self._pages))  # in one step, for another thread may add pages, and none removes one
 
     def __len__(self) -> int:
         return len(self._pages)
@@ -149,7 +154,7 @@ class PageTable(Mapping[int, Page]):
     @property
     def nbytes(self) -> int:
         """The bytes of all payloads."""
-        return sum(page.payload.nbytes for page in self._pages.values())
+        return sum(page.memory.nbytes for page in list(self._pages.values()))
 
     @property
     def page_dims(self) -> tuple[int | None, ...] | None:
@@ -170,7 +175,8 @@ class PageTable(Mapping[int, Page]):
 
     def decode_sound(self, page: Page) -> Array:
         """A page that was judged, decoded; ``decode`` judges it first."""
-        return decode(np.asarray(page.payload), self.declaration(page.quantized_type), page.dims)
+        payload = page.memory.reshape(-1).view(np.uint8)  # its header is the caller's to change
+        return decode(payload, self.declaration(page.quantized_type), page.dims)
 
     def require_sound(self) -> None:
         """Judge the pages as a reader of the container does.
@@ -191,7 +197,7 @@ class PageTable(Mapping[int, Page]):
         made = PageTable.__new__(PageTable)
         made.__dict__.update(self.__dict__)
         made._pages = {
-            page_id: Page(page.quantized_type, page.dims, page.payload.copy()) for page_id, page in self._pages.items()
+            page_id: Page(page.quantized_type, page.dims, page.memory.copy()) for page_id, page in self.items()
         }
         return made
 
@@ -210,7 +216,7 @@ def _by_id(pages: object, value: str, *, is_map: bool) -> dict[int, Page]:
         return BindError(f"pages of {value!r}: {problem}", requirement=Req.MC_BIND_007, hint=hint, value=value)
 
     if isinstance(pages, PageTable) and pages.is_map == is_map:
-        found = pages._pages.copy()  # in one step, for another thread may add pages
+        found = dict(pages.items())
     elif is_map:
         if not isinstance(pages, Mapping) or isinstance(pages, PageTable):
             raise refuse(f"declared a map, got {type(pages).__name__}", "pass a dictionary from page ids to pages")
@@ -347,7 +353,7 @@ def _unwritable(table: PageTable) -> Problem | None:
     """A payload that may not be written."""
     hint = "bind payloads that you own and may write to"
     for page_id, page in table.items():
-        if not page.payload.flags.writeable:
+        if not page.memory.flags.writeable:
             return Problem(
                 Req.MC_BIND_002, f"page {page_id} of {table.value!r}: the payload is a read-only array", hint
             )

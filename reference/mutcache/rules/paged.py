@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from mutcache.constructs import function_key
 from mutcache.diagnostics import Diagnostic, Severity
@@ -246,24 +246,33 @@ def _misfits(index: int, element: QuantizedTensorType, declarations: Declaration
 def mc_paged_013_rows_own_groups(context: Context) -> Iterator[Diagnostic]:
     """No update writes part of a group: the rows of every type that the page may have own whole groups."""
     declarations = parse_declarations(context.model.proto)
+
+    @cache  # there may be many updates of one container
+    def spanning(
+        page: QuantizedTensorType, elements: tuple[QuantizedTensorType, ...], dims: tuple[Dim, ...], axis: int
+    ) -> tuple[tuple[str, int], ...]:
+        """What spans rows along ``axis``, with the first type for which it does."""
+        found: dict[str, int] = {}
+        for index, declaration in enumerate(declarations):
+            if declaration is not None and type_problem(index, declarations, (page, *elements)) is None:
+                for problem in {*page_problems(declaration, dims, axis)} - {*page_problems(declaration, dims)}:
+                    found.setdefault(problem, index)
+        return tuple(sorted(found.items(), key=lambda entry: (entry[1], entry[0])))
+
     seen: set[tuple[Node, str]] = set()
     for use in _updates(context):
         if use.rank is None or use.axis is None:
             continue
         dims: tuple[Dim, ...] = use.page.dims if use.page.dims is not None else (None,) * use.rank
-        for index, declaration in enumerate(declarations):
-            if declaration is None or type_problem(index, declarations, (use.page, *use.elements)) is not None:
-                continue
-            spans = set(page_problems(declaration, dims, use.axis)) - set(page_problems(declaration, dims))
-            for problem in sorted(spans):
-                if (use.node, problem) not in seen:
-                    seen.add((use.node, problem))
-                    yield use.find(
-                        Req.MC_PAGED_013,
-                        f"an update of pages with quantized type {index} would write parts of groups: {problem}",
-                        0,
-                        "update along another axis, or list the types that fit in allowed_quantized_type",
-                    )
+        for problem, index in spanning(use.page, use.elements, dims, use.axis):
+            if (use.node, problem) not in seen:
+                seen.add((use.node, problem))
+                yield use.find(
+                    Req.MC_PAGED_013,
+                    f"an update of pages with quantized type {index} would write parts of groups: {problem}",
+                    0,
+                    "update along another axis, or list the types that fit in allowed_quantized_type",
+                )
 
 
 @rule(Req.MC_PAGED_004)
