@@ -25,8 +25,7 @@ def run_suite(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
         "-q",
         "-n",
         "0",
-        "--report",
-        str(folder),
+        f"--report={folder}",
     ]
     return subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
 
