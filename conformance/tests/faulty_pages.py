@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -159,9 +160,9 @@ class Elsewhere(Paged):
         new = {name: binding.elsewhere(feeds[name], np.array(n, np.int64)) for name, n in changed.items()}
         return {**feeds, **new}
 
+    @abstractmethod
     def change(self, asked: Asked) -> tuple[int, int]:
         """The page and the position that are fed."""
-        raise NotImplementedError
 
 
 class ClampsPositions(Elsewhere):
