@@ -9,6 +9,7 @@ from kernel_cases import BLOCKS, LAYOUTS, Array, host, launch, needs_compiler
 from mutcache.proto.onnx_ml import TensorProto
 from mutcache.quantization import Declaration, encode, encode_rows, n_bytes
 from mutcache_cupy import transfers
+from mutcache_cupy.equality import encoded
 from mutcache_cupy.records import NO_VECTORS, Status
 from mutcache_cupy.samples import DTYPES, cast, hostile, packed, packed_declarations, plain_declarations, static
 
@@ -17,23 +18,12 @@ pytestmark = needs_compiler
 
 def check_rows(declaration: Declaration, values: Array, rows: int, position: int, *, kernel: str | None = None) -> None:
     """Write ``values`` into a page of ``rows`` rows from ``position`` on; no other byte may change."""
-    device = host()
     dims = (rows, *values.shape[1:])
     expected = np.full(n_bytes(declaration, dims), 0xA5, np.uint8)
     encode_rows(expected, declaration, dims, 0, position, values)
-    payload = device.upload(np.full(len(expected), 0xA5, np.uint8))
-    on_device, start = device.upload(values), device.upload(np.array(position, np.int64))
-    transfer = transfers.encode_rows(
-        declaration,
-        dims,
-        0,
-        payload=device.address(payload),
-        values=device.address(on_device),
-        positions=device.address(start),
-        length=len(values),
-    )
-    assert launch(device, transfer, kernel=kernel) == {}
-    np.testing.assert_array_equal(device.download(payload), expected, err_msg=f"{declaration} {transfer.kernel}")
+    payload, refused, kernel_run = encoded(host(), declaration, values, rows, position, kernel)
+    assert refused == {}
+    np.testing.assert_array_equal(payload, expected, err_msg=f"{declaration} {kernel_run}")
 
 
 @pytest.mark.parametrize("data", DTYPES)

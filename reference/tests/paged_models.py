@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mutcache.model import DOMAIN, Dim
-from mutcache.paging import Page
+from mutcache.paging import Page, PageTable
 from mutcache.proto.onnx_ml import ModelProto, NodeProto, QuantizationProto, TensorProto, ValueInfoProto
 from mutcache.storage import Array
 from mutcache_conformance.cases.builder import aliased, initializer, model, node, tensor
@@ -185,3 +185,14 @@ def with_types(made: ModelProto, data_type: int = FLOAT) -> ModelProto:
     """The model with the four declarations."""
     made.quantizations.extend(quantizations(data_type))
     return made
+
+
+#: The elements of a page that nothing has written.
+ZERO = np.zeros(PAGE, np.float32)
+
+
+def table(pages: Any = (), made: ModelProto | None = None, **options: Any) -> PageTable:
+    """A table for the input ``cache`` of ``made``, or of the usual model."""
+    return PageTable(
+        pages if isinstance(pages, dict) else list(pages), model=made or paged_model(), value="cache", **options
+    )

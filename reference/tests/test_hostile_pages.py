@@ -16,6 +16,7 @@ from paged_models import (
     IDENTITY,
     INT8_PAGE,
     PAGE,
+    ZERO,
     container,
     gather,
     gather_model,
@@ -25,6 +26,7 @@ from paged_models import (
     paged_update,
     rows,
     scalar,
+    table,
     with_types,
 )
 
@@ -38,14 +40,6 @@ from mutcache.quantization import PageShapeError, decode, decode_rows, parse_dec
 from mutcache.requirements import Req
 from mutcache.storage import Array, storage_of
 from mutcache_conformance.cases.builder import model, tensor
-
-ZERO = np.zeros(PAGE, np.float32)
-
-
-def table(pages: Any = (), made: ModelProto | None = None, **options: Any) -> PageTable:
-    return PageTable(
-        pages if isinstance(pages, dict) else list(pages), model=made or paged_model(), value="cache", **options
-    )
 
 
 def feeds(**changes: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from paged_models import (
     INT8_PAGE,
     PACKED,
     PAGE,
+    ZERO,
     container,
     gather_model,
     identity,
@@ -24,6 +25,7 @@ from paged_models import (
     rows,
     scalar,
     static_int8,
+    table,
     with_types,
 )
 
@@ -32,14 +34,6 @@ from mutcache.proto.onnx_ml import ModelProto
 from mutcache.requirements import Req
 from mutcache.storage import Array
 from mutcache_conformance.cases.builder import model, tensor
-
-ZERO = np.zeros(PAGE, np.float32)
-
-
-def table(pages: Any = (), made: ModelProto | None = None, **options: Any) -> PageTable:
-    return PageTable(
-        pages if isinstance(pages, dict) else list(pages), model=made or paged_model(), value="cache", **options
-    )
 
 
 def payload(n_bytes: int) -> Array:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
@@ -16,39 +13,13 @@ from onnx import parser
 
 from mutcache.proto import from_onnx, load, save
 from mutcache.proto.onnx_ml import ModelProto, ValueAliasProto, ValueInfoProto
-from mutcache_tools import cli, example_decoder
+from mutcache_tools import example_decoder
 from mutcache_tools.commands import commands
 
+if TYPE_CHECKING:
+    from command_runs import Command
 
-@dataclass(frozen=True)
-class Result:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Command = Callable[..., Result]
-
-
-@pytest.fixture
-def mutcache(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs the command in a folder of its own, and sees to it that no refusal is a traceback."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> Result:
-        try:
-            code = cli.main([str(argument) for argument in arguments])
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.out + captured.err
-        return Result(code, captured.out, captured.err)
-
-    return run
+pytest_plugins = ("command_runs",)
 
 
 def cache_model(element: str = "float") -> ModelProto:

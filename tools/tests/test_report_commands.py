@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -24,39 +22,17 @@ from mutcache_conformance import cases, mustpass, report
 from mutcache_conformance.mustpass import Required
 from mutcache_conformance.schema import validate
 from mutcache_conformance.status import CaseResult, Status
-from mutcache_tools import cli
+
+if TYPE_CHECKING:
+    from command_runs import Command
+
+pytest_plugins = ("command_runs",)
 
 
-@dataclass(frozen=True)
-class Result:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Command = Callable[..., Result]
-
-
-@pytest.fixture
-def mutcache(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs the command in a folder of its own, and sees to it that no refusal is a traceback."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that tests look for are not broken."""
     monkeypatch.setenv("COLUMNS", "160")
-
-    def run(*arguments: str) -> Result:
-        try:
-            code = cli.main(arguments)
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.out + captured.err
-        return Result(code, captured.out, captured.err)
-
-    return run
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from mutcache.model import DOMAIN, DOMAIN_VERSION
 from mutcache.proto import IR_VERSION, serialize
-from mutcache.proto.onnx_ml import ModelProto, TensorProto, ValueAliasProto, ValueInfoProto
+from mutcache.proto.onnx_ml import ModelProto, TensorProto
+from mutcache_conformance.cases.builder import tensor, update
 from mutcache_tools.generate import Files
 
 PAGE: Final = Path("proto/WIRE.md")
@@ -24,25 +25,16 @@ def smallest_model() -> ModelProto:
     model.opset_import.add(domain=DOMAIN, version=DOMAIN_VERSION)
     graph = model.graph
     graph.name = "g"
-    for name, elem_type, dims in (
-        ("c", TensorProto.FLOAT, (4, 1)),
-        ("v", TensorProto.FLOAT, (1, 1)),
-        ("p", TensorProto.INT64, ()),
-    ):
-        _declare(graph.input.add(name=name), elem_type, dims)
-    graph.input[0].access = ValueInfoProto.READ_WRITE
-    node = graph.node.add(op_type="CacheUpdate", domain=DOMAIN, input=["c", "v", "p"], output=["u"])
-    node.output_alias.add(output_index=0, input_index=0, kind=ValueAliasProto.MUST_ALIAS)
-    _declare(graph.output.add(name="u", alias_of="c"), TensorProto.FLOAT, (4, 1))
+    graph.input.extend(
+        [
+            tensor("c", TensorProto.FLOAT, (4, 1), mutable=True),
+            tensor("v", TensorProto.FLOAT, (1, 1)),
+            tensor("p", TensorProto.INT64, ()),
+        ]
+    )
+    graph.node.append(update("c", "v", "p", "u"))
+    graph.output.append(tensor("u", TensorProto.FLOAT, (4, 1), alias_of="c"))
     return model
-
-
-def _declare(value: ValueInfoProto, elem_type: int, dims: tuple[int, ...]) -> None:
-    tensor = value.type.tensor_type
-    tensor.elem_type = elem_type
-    tensor.shape.SetInParent()
-    for dim in dims:
-        tensor.shape.dim.add(dim_value=dim)
 
 
 def lines(

@@ -10,7 +10,8 @@ from typing import Final
 import mutcache
 from mutcache.decode import decode
 from mutcache.model import Node
-from mutcache.proto.onnx_ml import ModelProto, TensorProto, ValueAliasProto, ValueInfoProto
+from mutcache.proto.onnx_ml import ModelProto, TensorProto
+from mutcache_conformance.cases import builder
 from mutcache_tools.convert import convert
 from mutcache_tools.drawing import line, rect, shorten, text
 from mutcache_tools.example_decoder import build
@@ -83,39 +84,22 @@ def _call(node: Node) -> str:
 
 def example() -> ModelProto:
     """The graph of the introduction: a read, an update, a second name, and another update."""
-    model = ModelProto(ir_version=mutcache.IR_VERSION)
-    model.opset_import.add(domain="", version=24)
-    model.opset_import.add(domain=mutcache.DOMAIN, version=mutcache.DOMAIN_VERSION)
-    graph = model.graph
-    graph.name = "three versions"
-    for name, dims in (("cache", (2, 16, 8)), ("values_1", (2, 1, 8)), ("values_2", (2, 1, 8))):
-        _declare(graph.input.add(name=name), TensorProto.FLOAT16, dims)
-    for name in ("position_1", "position_2"):
-        _declare(graph.input.add(name=name), TensorProto.INT64, ())
-    graph.input[0].access = ValueInfoProto.READ_WRITE
-    graph.node.add(op_type="Abs", name="read", input=["cache"], output=["old"])
-    _update(model, "cache", "1", "first")
-    graph.node.add(op_type="Identity", name="same", input=["first"], output=["same"])
-    graph.node[-1].output_alias.add(output_index=0, input_index=0, kind=ValueAliasProto.MUST_ALIAS)
-    _update(model, "same", "2", "second")
-    _declare(graph.output.add(name="old"), TensorProto.FLOAT16, (2, 16, 8))
-    _declare(graph.output.add(name="second", alias_of="cache"), TensorProto.FLOAT16, (2, 16, 8))
+    dims = (2, 16, 8)
+    cache = builder.tensor("cache", TensorProto.FLOAT16, dims, mutable=True)
+    values = [builder.tensor(name, TensorProto.FLOAT16, (2, 1, 8)) for name in ("values_1", "values_2")]
+    positions = [builder.tensor(name, TensorProto.INT64, ()) for name in ("position_1", "position_2")]
+    nodes = [
+        builder.node("Abs", ["cache"], ["old"]),
+        builder.update("cache", "values_1", "position_1", "first"),
+        builder.aliased(builder.node("Identity", ["first"], ["same"])),
+        builder.update("same", "values_2", "position_2", "second"),
+    ]
+    old = builder.tensor("old", TensorProto.FLOAT16, dims)
+    second = builder.tensor("second", TensorProto.FLOAT16, dims, alias_of="cache")
+    model = builder.model([cache, *values, *positions], nodes, [old, second])
+    model.graph.name = "three versions"
     mutcache.check_model(model)
     return model
-
-
-def _update(model: ModelProto, cache: str, number: str, output: str) -> None:
-    node = model.graph.node.add(op_type="CacheUpdate", domain=mutcache.DOMAIN, name=output, output=[output])
-    node.input.extend([cache, f"values_{number}", f"position_{number}"])
-    node.output_alias.add(output_index=0, input_index=0, kind=ValueAliasProto.MUST_ALIAS)
-
-
-def _declare(value: ValueInfoProto, elem_type: int, dims: tuple[int, ...]) -> None:
-    tensor = value.type.tensor_type
-    tensor.elem_type = elem_type
-    tensor.shape.SetInParent()
-    for dim in dims:
-        tensor.shape.dim.add(dim_value=dim)
 
 
 def lifetimes() -> str:
