@@ -52,6 +52,8 @@ class PagedCacheUpdate:
         self._table = lent.table
         self._axis = axis
         self._names = names
+        #: Types that were judged and found right, by index and dims of the page: a decoder asks the same in every step.
+        self._judged: dict[tuple[int, tuple[int, ...]], Declaration] = {}
 
     def write(self, page_id: Array, values: Array, position: Array, quantized_type: Array | None = None) -> None:
         """Judge everything, then write.
@@ -229,6 +231,9 @@ class PagedCacheUpdate:
             )
 
     def _judge_type(self, wanted: int, dims: tuple[int, ...], axis: int) -> Declaration:
+        judged = self._judged.get((wanted, dims))
+        if judged is not None:
+            return judged
         problem = type_problem(wanted, self._table.declarations, self._lent.elements)
         if problem is not None:
             raise self._refuse(problem.requirement, problem.message, problem.hint, quantized_type=wanted)
@@ -242,6 +247,7 @@ class PagedCacheUpdate:
                     "choose another type",
                     quantized_type=wanted,
                 )
+        self._judged[wanted, dims] = declaration
         return declaration
 
     def _number(self, value: Array, name: str) -> int:
