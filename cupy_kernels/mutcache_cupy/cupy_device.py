@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from mutcache.storage import storage_of
 from mutcache_cupy.device import BLOCK, Array, DeviceUnavailable
+from mutcache_cupy.device_view import DeviceView, Place
 from mutcache_cupy.nvrtc import cubin_file, unit_of_kernel
 from mutcache_cupy.records import Record
 
@@ -47,6 +49,7 @@ class CupyDevice:
 
     def __init__(self) -> None:
         self.cupy = cupy()
+        self._runtime = self.cupy.cuda.runtime
         device = self.cupy.cuda.Device()
         self.id = int(device.id)
         properties = self.cupy.cuda.runtime.getDeviceProperties(self.id)
@@ -66,31 +69,79 @@ class CupyDevice:
         return self.cupy.asarray(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
 
     def write(self, target: Any, array: Array) -> None:
-        """Copy the bytes to the device."""
-        target.set(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        """Copy the elements to the device, and wait: the host array may be freed or changed afterwards."""
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        self._copy_bytes(self.address(target), flat.ctypes.data, flat.nbytes, self._runtime.memcpyHostToDevice)
+        self.synchronize()
 
     def view(
-        self, buffer: Any, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...]
+        self,
+        buffer: Any,
+        offset: int,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] | None = None,
+        *,
+        writable: bool = True,
     ) -> Any:
-        """A cupy.ndarray over bytes of ``buffer``."""
-        return self.cupy.ndarray(shape, dtype, buffer.data + offset, strides)
+        """A cupy.ndarray over bytes of ``buffer``, where CuPy has arrays like that."""
+        if writable and dtype.isbuiltin == 1 and isinstance(buffer, self.cupy.ndarray):
+            return self.cupy.ndarray(shape, dtype, buffer.data + offset, strides)
+        return self._view(buffer, self.address(buffer) + offset, dtype, shape, strides, writable=writable)
+
+    def adopt(self, array: Any) -> Any:
+        """The array itself, if it is CuPy's."""
+        if isinstance(array, DeviceView | self.cupy.ndarray):
+            return array
+        storage = storage_of(array)
+        strides = storage.strides
+        return self._view(array, storage.address, storage.dtype, storage.shape, strides, writable=storage.writable)
+
+    def _view(
+        self,
+        owner: object,
+        address: int,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] | None,
+        *,
+        writable: bool,
+    ) -> DeviceView:
+        return DeviceView(owner, address, dtype, shape, strides, Place(self.id), self.read, writable=writable)
+
+    def read(self, address: int, nbytes: int) -> Array:
+        """A copy of bytes on the host."""
+        found = np.empty(nbytes, np.uint8)
+        self._copy_bytes(found.ctypes.data, address, nbytes, self._runtime.memcpyDeviceToHost)
+        self.synchronize()
+        return found
 
     def download(self, array: Any) -> Array:
         """A copy of the bytes on the host."""
-        found: Array = self.cupy.asnumpy(array)
-        return found
+        return self.read(self.address(array), storage_of(array).nbytes)
 
     def fill(self, array: Any, byte: int) -> None:
         """Set all bytes."""
-        array.data.memset_async(byte, array.nbytes, self.cupy.cuda.get_current_stream())
+        if nbytes := storage_of(array).nbytes:
+            self._runtime.memsetAsync(self.address(array), byte, nbytes, self._stream)
 
     def copy(self, target: Any, source: Any) -> None:
         """Copy all bytes on the device."""
-        target.data.copy_from_device_async(source.data, source.nbytes, self.cupy.cuda.get_current_stream())
+        nbytes = storage_of(source).nbytes
+        self._copy_bytes(self.address(target), self.address(source), nbytes, self._runtime.memcpyDeviceToDevice)
+
+    def _copy_bytes(self, target: int, source: int, nbytes: int, kind: int) -> None:
+        if nbytes:
+            self._runtime.memcpyAsync(target, source, nbytes, kind, self._stream)
+
+    @property
+    def _stream(self) -> int:
+        """The pointer of the current stream."""
+        return int(self.cupy.cuda.get_current_stream().ptr)
 
     def address(self, array: Any) -> int:
         """The device pointer."""
-        return int(array.data.ptr)
+        return storage_of(array).address
 
     def launch(self, kernel: str, grid: tuple[int, int], table: Any, status: Any) -> None:
         """Launch a kernel on the current stream."""

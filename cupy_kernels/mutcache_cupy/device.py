@@ -16,32 +16,63 @@ BLOCK = 256
 
 
 class Device(Protocol):
-    """A device, or the CPU in its place. Arrays are the device's own, of uint8 and one dimension.
+    """A device, or the CPU in its place.
+
+    Memory that it allocates is an array of its own kind, of uint8 and one dimension. Other methods take any array in
+    its memory that is contiguous, of whatever library.
 
     Attributes:
         name: its name, for results.
+        id: its number.
         blocks: how many blocks it takes to be busy.
     """
 
     name: str
+    id: int
     blocks: int
 
     def empty(self, nbytes: int) -> Any:
-        """Bytes on the device, aligned to 256."""
+        """Bytes on the device, aligned to 256.
+
+        Raises:
+            MemoryError: there are not so many left.
+        """
 
     def upload(self, array: Array | Record) -> Any:
         """The bytes of a host array, on the device."""
 
     def write(self, target: Any, array: Array) -> None:
-        """Copy the bytes of a host array to an array of as many."""
+        """Copy the elements of a host array to an array of as many bytes; both are free when this returns."""
 
     def view(
-        self, buffer: Any, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...]
+        self,
+        buffer: Any,
+        offset: int,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] | None = None,
+        *,
+        writable: bool = True,
     ) -> Any:
-        """A device array, as users have them, over bytes of ``buffer``."""
+        """A device array, as users have them, over bytes of ``buffer``, which it keeps alive.
+
+        Args:
+            buffer: an array of this device.
+            offset: the byte at which the element with all indices 0 is.
+            dtype: element type, one of ml_dtypes too.
+            shape: dimensions.
+            strides: bytes per step of each dimension; None: row-major without gaps.
+            writable: False says that nobody may write through this array.
+        """
+
+    def adopt(self, array: Any) -> Any:
+        """An array of whatever library, as one of those that :meth:`view` makes, over the same memory."""
+
+    def read(self, address: int, nbytes: int) -> Array:
+        """A copy of bytes on the host, of what everything launched before leaves there."""
 
     def download(self, array: Any) -> Array:
-        """The bytes of an array of the device, on the host, after everything that was launched."""
+        """The bytes of an array, likewise."""
 
     def fill(self, array: Any, byte: int) -> None:
         """Set all bytes, in the order of launches."""

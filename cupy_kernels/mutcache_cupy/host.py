@@ -15,7 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from mutcache.storage import storage_of
 from mutcache_cupy.device import Array, DeviceUnavailable
+from mutcache_cupy.device_view import DeviceView, Place
 from mutcache_cupy.records import Record
 from mutcache_cupy.sources import FOLDER, UNITS, cached, digest
 
@@ -36,23 +38,6 @@ OPTIONS: Final = (
 _ALIGNMENT: Final = 256
 
 
-class HostArray:
-    """An array that has the interface of those of a device, and host memory behind it."""
-
-    def __init__(self, array: Array) -> None:
-        self._array = array
-        self.dtype = array.dtype
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        interface = dict(self._array.__array_interface__)
-        return {key: interface[key] for key in ("shape", "typestr", "data", "strides")} | {"version": 3}
-
-    def get(self) -> Array:
-        """A copy as an array of the host."""
-        return self._array.copy()
-
-
 class HostDevice:
     """The CPU as a device. Blocks run one after the other, their threads in turns.
 
@@ -65,6 +50,7 @@ class HostDevice:
     """
 
     name = "host shim"
+    id = 0
 
     def __init__(self, block: int = 64, blocks: int = 4) -> None:
         self.blocks = blocks
@@ -84,31 +70,50 @@ class HostDevice:
         target[...] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         return target
 
-    def write(self, target: Array, array: Array) -> None:
-        """Copy the bytes."""
-        target[...] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    def write(self, target: Any, array: Array) -> None:
+        """Copy the elements."""
+        _bytes_of(target)[...] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
     def view(
-        self, buffer: Array, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...]
-    ) -> HostArray:
+        self,
+        buffer: Any,
+        offset: int,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] | None = None,
+        *,
+        writable: bool = True,
+    ) -> DeviceView:
         """An array over bytes of ``buffer`` that looks like one of a device."""
-        return HostArray(np.ndarray(shape, dtype, buffer.data, offset, strides))
+        address = self.address(buffer) + offset
+        return DeviceView(buffer, address, dtype, shape, strides, Place(self.id), self.read, writable=writable)
 
-    def download(self, array: Array) -> Array:
+    def adopt(self, array: Any) -> Any:
+        """The array itself, if it is of this device."""
+        if isinstance(array, DeviceView):
+            return array
+        storage = storage_of(array)
+        return self.view(array, 0, storage.dtype, storage.shape, storage.strides, writable=storage.writable)
+
+    def read(self, address: int, nbytes: int) -> Array:
+        """A copy of bytes."""
+        return _bytes_at(address, nbytes).copy()
+
+    def download(self, array: Any) -> Array:
         """A copy of the bytes."""
-        return array.copy()
+        return _bytes_of(array).copy()
 
-    def fill(self, array: Array, byte: int) -> None:
+    def fill(self, array: Any, byte: int) -> None:
         """Set all bytes."""
-        array[...] = byte
+        _bytes_of(array)[...] = byte
 
-    def copy(self, target: Array, source: Array) -> None:
+    def copy(self, target: Any, source: Any) -> None:
         """Copy all bytes."""
-        target[...] = source
+        _bytes_of(target)[...] = _bytes_of(source)
 
-    def address(self, array: Array) -> int:
+    def address(self, array: Any) -> int:
         """The address of the first byte."""
-        return int(array.ctypes.data)
+        return storage_of(array).address
 
     def launch(self, kernel: str, grid: tuple[int, int], table: Array, status: Array) -> None:
         """Run a kernel to its end."""
@@ -138,6 +143,16 @@ class HostDevice:
             except AttributeError:
                 continue
         raise ValueError(f"there is no kernel {kernel!r}")
+
+
+def _bytes_at(address: int, nbytes: int) -> Array:
+    return np.ctypeslib.as_array((ctypes.c_ubyte * nbytes).from_address(address)) if nbytes else np.empty(0, np.uint8)
+
+
+def _bytes_of(array: Any) -> Array:
+    """The bytes of a contiguous array."""
+    storage = storage_of(array)
+    return _bytes_at(storage.address, storage.nbytes)
 
 
 def compiler() -> str | None:

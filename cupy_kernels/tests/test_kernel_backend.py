@@ -59,8 +59,8 @@ def device_array(array: Array) -> Any:
     return device.view(device.upload(array), 0, array.dtype, array.shape, array.strides)
 
 
-def session(made: ModelProto) -> Session:
-    return Session(made, backend=KernelBackend(host(), DEVICE))
+def session(made: ModelProto, **options: Any) -> Session:
+    return Session(made, backend=KernelBackend(host(), DEVICE), **options)
 
 
 def test_an_update_in_place_on_the_device() -> None:

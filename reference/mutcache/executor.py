@@ -19,6 +19,7 @@ from mutcache.leases import LEASES, Claim, Lease, Use
 from mutcache.lending import Lendable, Lending
 from mutcache.lent_table import LentTable
 from mutcache.model import Model
+from mutcache.page_memory import HOST_PAGES
 from mutcache.page_types import parse_declarations
 from mutcache.paging import PageTable
 from mutcache.plan import GraphPlan, plan
@@ -26,12 +27,7 @@ from mutcache.program import Program, own
 from mutcache.proto.onnx_ml import ModelProto
 from mutcache.requirements import Req
 from mutcache.schedule import NODE_ORDER
-from mutcache.storage import (
-    Array,
-    pin,
-    show_dims,
-    storage_of,
-)
+from mutcache.storage import Array, is_device_array, pin, show_dims, storage_of, to_host
 
 _Storage = TypeVar("_Storage")
 
@@ -43,11 +39,12 @@ class Session:
         model: a ModelProto, or a decoded model.
         initializers: arrays to use in place of the initializers of these names. They are neither copied nor written,
             and as long as the session is open they are initializer storage, no byte of which can be bound as mutable.
+            With a backend they may be on its device.
         schedule: in which order nodes run: ``node-order``, or ``random:SEED`` for an order drawn from all those that
             data and MC-PLAN-005 allow. Results do not depend on it.
-        backend: runs updates on a device, where then all mutable arrays have to be. Ordinary inputs and outputs stay on
-            the host, and so do the other nodes: what they read of a cache is copied to the host, and nothing is
-            copied back.
+        backend: runs updates, and gathers of pages, on a device, where then all mutable arrays and all pages have to
+            be. Ordinary inputs may be there, and so may the arrays that take outputs. All other nodes run on the host:
+            they read device arrays as copies, and outputs that are no cache are NumPy arrays.
 
     Attributes:
         plan: the execution plan.
@@ -70,9 +67,11 @@ class Session:
         model = model if isinstance(model, Model) else decode(model)
         check_model(model)
         self.plan = plan(model, schedule=schedule)
-        self._program = program = Program(self.plan, _by_name(initializers))
-        declarations = parse_declarations(model.proto)
         self._backend = backend
+        self._pages = HOST_PAGES if backend is None else backend.pages
+        supplied = {name: _initializer(name, array, backend) for name, array in _by_name(initializers).items()}
+        self._program = program = Program(self.plan, supplied, self._pages)
+        declarations = parse_declarations(model.proto)
         self._lending = Lending(self.plan, declarations, "cpu" if backend is None else backend.device)
         operands = dict(_operands(self.plan.main))
         self._inputs = tuple(
@@ -82,6 +81,7 @@ class Session:
                 requirement=operands.get(value.name),
                 names=self._lending.names.get(value.name, ()),
                 declarations=declarations,
+                backend=backend,
             )
             for value in model.graph.inputs
             if not value.is_mutable
@@ -111,7 +111,7 @@ class Session:
 
         Args:
             mutable: for each READ_WRITE input what runs update in place: an array, or for a sequence of or map to
-                quantized tensors a PageTable.
+                quantized tensors a PageTable. With a backend all of it is on its device.
             outputs: arrays that take outputs. For an output that aliases a mutable input only what is bound to that
                 input will do; any other output is written into its array.
 
@@ -132,15 +132,15 @@ class Session:
             lease = LEASES.acquire(claims)
             try:
                 loans: dict[str, Lent | LentTable] = {
-                    name: LentTable(storage, name, self._lending.names[name], lease)
+                    name: LentTable(storage, name, self._lending.names[name], lease, self._pages)
                     if isinstance(storage, PageTable)
                     else lend(storage, self._backend)
                     for name, storage in mutable.items()
                 }
-                arrays = {name: array for name, array in mutable.items() if isinstance(array, np.ndarray)}
+                arrays = {name: array for name, array in mutable.items() if not isinstance(array, PageTable)}
                 tables = {name: loan for name, loan in loans.items() if isinstance(loan, LentTable)}
                 feeds = Feeds(self._inputs, symbols, arrays, tables, buffers, self._protected)
-                binding = Binding(_Bound(self._program, feeds, loans, buffers, lease, self._lease))
+                binding = Binding(_Bound(self._program, feeds, loans, buffers, lease, self._lease, self._backend))
             except BaseException:
                 lease.release()  # the traceback would keep it alive
                 raise
@@ -259,8 +259,10 @@ class _Bound:
         buffers: Mapping[str, Array],
         lease: Lease,
         constants_lease: Lease,
+        backend: Backend | None,
     ) -> None:
         self.lease = lease
+        self._backend = backend
         self._constants_lease = constants_lease  # runs read the initializers, whatever becomes of the session
         self._pins = [pin(array) for array in buffers.values()]
         self._feeds = feeds
@@ -271,7 +273,7 @@ class _Bound:
         views = {name: loan.view for name, loan in loans.items()}
         self._values: dict[str, Any] = {"": None, **program.main.constants, **views}
         self._plan = program.plan.main
-        self._actions = instantiate(program.main, loans)
+        self._actions = instantiate(program.main, loans, has_device=backend is not None)
         # The outputs in order; None for those that a run makes anew.
         bound = {name: loan.array for name, loan in loans.items()}
         self._outputs: dict[str, Any] = {
@@ -305,17 +307,36 @@ class _Bound:
         taken: set[int] = set()
         for name in self._made:
             root = self._root_of.get(name, "")
-            if root in self._inputs and isinstance(array := feeds.get(root), np.ndarray | PageTable):
+            array = feeds.get(root) if root in self._inputs else None
+            if isinstance(array, np.ndarray | PageTable) or is_device_array(array):
                 outputs[name] = array  # the model says that the output is this input
             elif root in roots:
                 outputs[name] = roots[root]
             else:
                 buffer = self._buffers.get(name)
-                value = own(values[name], taken) if buffer is None else _fill(name, buffer, values[name])
+                value = own(values[name], taken) if buffer is None else self._fill(name, buffer, values[name])
                 taken.update(map(id, arrays_in(value)))
                 outputs[name] = value
                 if root:
                     roots[root] = value
+
+    def _fill(self, name: str, buffer: Any, value: Any) -> Any:
+        """Write an output into the array that the caller bound to it."""
+        shape, dtype = storage_of(buffer).shape, storage_of(buffer).dtype
+        if value.shape != shape or value.dtype != dtype:
+            raise RunError(
+                f"output {name!r} is {value.dtype}{show_dims(value.shape)}, the array bound to it "
+                f"{dtype}{show_dims(shape)}",
+                requirement=Req.MC_BIND_013,
+                hint="bind an array of the output's shape in this run",
+                output=name,
+            )
+        if isinstance(buffer, np.ndarray):
+            np.copyto(buffer, to_host(value))
+        else:
+            assert self._backend is not None  # else it was not lent
+            self._backend.write(buffer, to_host(value))
+        return buffer
 
 
 def _operands(plan: GraphPlan) -> Iterator[tuple[str, Req]]:
@@ -338,15 +359,14 @@ def _by_name(storages: Mapping[str, _Storage] | None) -> dict[str, _Storage]:
     return dict(storages)
 
 
-def _fill(name: str, buffer: Array, value: Array) -> Array:
-    """Write an output into the array that the caller bound to it."""
-    if value.shape != buffer.shape or value.dtype != buffer.dtype:
-        raise RunError(
-            f"output {name!r} is {value.dtype}{show_dims(value.shape)}, "
-            f"the array bound to it {buffer.dtype}{show_dims(buffer.shape)}",
-            requirement=Req.MC_BIND_013,
-            hint="bind an array of the output's shape in this run",
-            output=name,
+def _initializer(name: str, array: Any, backend: Backend | None) -> Any:
+    """An array in an initializer's place, as runs can use it."""
+    if not is_device_array(array):
+        return array
+    storage = storage_of(array)
+    if backend is None or storage.device != backend.device or not storage.contiguous:
+        raise BindError(
+            f"initializer {name!r} is on {storage.device}, with strides {storage.strides}",
+            hint="supply it on the host, or contiguous on the device of the session's backend",
         )
-    np.copyto(buffer, value)
-    return buffer
+    return backend.adopt(array)

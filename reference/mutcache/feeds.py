@@ -8,13 +8,24 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import onnx
 
+from mutcache.backend import Backend
 from mutcache.errors import BindError, RunError
 from mutcache.lent_table import LentTable
 from mutcache.model import Dim, SequenceType, TensorType, Value, page_type
 from mutcache.page_types import Declarations
 from mutcache.paging import Page, PageTable, table_problem
 from mutcache.requirements import Req
-from mutcache.storage import Array, dtype_of, match_dims, owner_of, show_dims, storage_of
+from mutcache.storage import (
+    Array,
+    DeviceArray,
+    Storage,
+    dtype_of,
+    is_device_array,
+    match_dims,
+    owner_of,
+    show_dims,
+    storage_of,
+)
 
 _STRING: Final = onnx.TensorProto.STRING
 
@@ -28,6 +39,7 @@ class Input:
         requirement: what another element type or rank violates: of an operand of an update, MC-SHAPE-006.
         names: the declarations of all names of a container of quantized tensors.
         declarations: those of the model, for such containers.
+        backend: that of the session: tensors may be on its device.
 
     Attributes:
         name: its name.
@@ -39,6 +51,7 @@ class Input:
     """
 
     __slots__ = (
+        "_backend",
         "_declarations",
         "_is_string",
         "_names",
@@ -60,7 +73,9 @@ class Input:
         requirement: Req | None = None,
         names: Sequence[Value] = (),
         declarations: Declarations = (),
+        backend: Backend | None = None,
     ) -> None:
+        self._backend = backend
         self.name = value.name
         self.optional = optional
         self.requirement = requirement
@@ -83,6 +98,8 @@ class Input:
         """
         if not self.is_tensor:
             return self._coerce_container(value)
+        if is_device_array(value):
+            return self._coerce_device_array(value)
         if isinstance(value, np.ndarray):
             array = np.asarray(value)
             if array.dtype == self.dtype:
@@ -96,6 +113,34 @@ class Input:
             f"declared {self.dtype}{'' if self.dims is None else show_dims(self.dims)}, got {type(value).__name__}",
             "pass a numpy.ndarray",
         )
+
+    def _coerce_device_array(self, value: object) -> Any:
+        storage, backend = self._require_readable(value), self._backend
+        if storage.dtype != self.dtype:
+            raise self._refuse(f"declared element type {self.dtype}, got {storage.dtype}", "convert it")
+        if not storage.contiguous or (storage.nbytes and storage.address % storage.dtype.alignment):
+            raise self._refuse(
+                f"at {storage.address:#x} with strides {storage.strides} of shape {show_dims(storage.shape)}: not "
+                f"contiguous, or not aligned to {storage.dtype.alignment}",
+                "kernels read device arrays where they are: make a contiguous copy",
+            )
+        assert backend is not None  # else it was refused
+        return backend.adopt(value)
+
+    def _require_readable(self, array: object) -> Storage:
+        """The storage of an array, if the session can read it."""
+        try:
+            storage = storage_of(array)
+        except TypeError as error:
+            raise self._refuse(str(error), "pass a numpy.ndarray") from None
+        devices = ["cpu"] if self._backend is None else ["cpu", self._backend.device]
+        if storage.device not in devices:
+            raise self._refuse(
+                f"it is on {storage.device}, the session reads arrays on {' and '.join(devices)}",
+                "copy it there first: nothing is moved between devices silently",
+                Req.MC_BIND_007,
+            )
+        return storage
 
     def _coerce_scalar(self, value: object) -> Array:
         scalar = value.item() if isinstance(value, np.generic) else value
@@ -117,13 +162,15 @@ class Input:
         if isinstance(self._type, SequenceType):
             if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
                 raise self._refuse(f"declared a sequence, got {type(value).__name__}", "pass a list of arrays")
-            element = Input(Value(f"{self.name}[...]", self._type.element))
+            element = Input(Value(f"{self.name}[...]", self._type.element), backend=self._backend)
             return [element.coerce(item) for item in value]
         return value  # maps and optional values are judged by the kernels that take them
 
     def _coerce_pages(self, value: object) -> PageTable:
         try:
             table = PageTable.of(value, self._value, self._declarations)
+            for page in table.values():
+                self._require_readable(page.payload)
         except BindError as error:
             raise RunError(error.message, requirement=error.requirement, hint=error.hint, input=self.name) from None
         if isinstance(value, PageTable) and value.declarations != self._declarations:
@@ -132,8 +179,9 @@ class Input:
             raise RunError(problem.message, requirement=problem.requirement, hint=problem.hint, input=self.name)
         return table
 
-    def _refuse(self, problem: str, hint: str) -> RunError:
-        return RunError(f"input {self.name!r}: {problem}", requirement=self.requirement, hint=hint, input=self.name)
+    def _refuse(self, problem: str, hint: str, requirement: Req | None = None) -> RunError:
+        requirement = requirement or self.requirement
+        return RunError(f"input {self.name!r}: {problem}", requirement=requirement, hint=hint, input=self.name)
 
 
 class Feeds:
@@ -155,9 +203,9 @@ class Feeds:
         self,
         inputs: Iterable[Input],
         symbols: Mapping[str, int],
-        mutable: Mapping[str, Array],
+        mutable: Mapping[str, Array | DeviceArray],
         tables: Mapping[str, LentTable],
-        buffers: Mapping[str, Array],
+        buffers: Mapping[str, Array | DeviceArray],
         protect: frozenset[str],
     ) -> None:
         inputs = tuple(inputs)
@@ -174,9 +222,10 @@ class Feeds:
         self.symbols: Mapping[str, int] = self._symbols
         self._tables = tuple(tables.items())
         self._written = (*mutable.items(), *buffers.items())
+        self._on_host = tuple(entry for entry in self._written if isinstance(entry[1], np.ndarray))
         # An array that owns its memory overlaps only itself and its views, so that most feeds need no comparison
         # with what is written, provided that all of that is memory of arrays too.
-        owners = [owner_of(array) for _, array in self._written]
+        owners = [owner_of(array) for _, array in self._on_host]
         self._owners = None if any(owner is None for owner in owners) else frozenset(map(id, owners))
         # The shapes of the last feeds that were found right: they seldom change.
         self._shapes: list[tuple[int, ...] | None] | None = None
@@ -201,8 +250,13 @@ class Feeds:
                     absent += 1
                     continue
                 array = declared.coerce(array)
+                if is_device_array(array):
+                    self._refuse_overlap(name, array)
+                    values[name] = array
+                    shapes.append(array.shape)
+                    continue
             if owners is None or not array.flags.owndata or id(array) in owners:
-                self._refuse_overlap(name, array)
+                self._refuse_overlap_on_host(name, array)
             for target, table in self._tables:
                 if not table.is_apart(array):
                     self._refuse_overlap_with_pages(name, array, target, table)
@@ -226,8 +280,6 @@ class Feeds:
                 values[declared.name] = value = declared.coerce(feeds[declared.name])
                 for array in arrays_in(value):
                     self._refuse_overlap(declared.name, array)
-                    for target, table in self._tables:
-                        self._refuse_overlap_with_pages(declared.name, array, target, table)
                 first = next(iter(value.values()), None) if isinstance(value, PageTable) else None
                 shapes.append(None if first is None else first.dims)
             else:
@@ -270,18 +322,30 @@ class Feeds:
         known = ", ".join(sorted(self._names)) or "none"
         raise RunError(f"no ordinary input of the model is named {unknown}", hint=f"ordinary inputs: {known}")
 
-    def _refuse_overlap(self, name: str, array: Array) -> None:
-        for target, written in self._written:
+    def _refuse_overlap(self, name: str, array: Any) -> None:
+        """Refuse an array, wherever it is, that overlaps anything that the run writes to."""
+        if isinstance(array, np.ndarray):
+            self._refuse_overlap_on_host(name, array)
+        else:
+            read = storage_of(array).byte_range
+            for target, written in self._written:
+                if storage_of(written).byte_range.overlaps(read):
+                    _refuse_overlapping(name, array, target, written)
+        for target, table in self._tables:
+            self._refuse_overlap_with_pages(name, array, target, table)
+
+    def _refuse_overlap_on_host(self, name: str, array: Array) -> None:
+        for target, written in self._on_host:
             if np.may_share_memory(array, written):
                 _refuse_overlapping(name, array, target, written)
 
-    def _refuse_overlap_with_pages(self, name: str, array: Array, target: str, table: LentTable) -> None:
+    def _refuse_overlap_with_pages(self, name: str, array: Any, target: str, table: LentTable) -> None:
         page_id = table.overlapping(array)
         if page_id is not None:
             _refuse_overlapping(name, array, f"{target}[{page_id}]", table.table[page_id].payload)
 
 
-def _refuse_overlapping(name: str, array: Array, target: str, written: Array) -> NoReturn:
+def _refuse_overlapping(name: str, array: Any, target: str, written: Any) -> NoReturn:
     raise RunError(
         f"input {name!r} ({storage_of(array).byte_range}) overlaps {target!r} ({storage_of(written).byte_range}), "
         "which the run writes to",
@@ -292,9 +356,9 @@ def _refuse_overlapping(name: str, array: Array, target: str, written: Array) ->
     )
 
 
-def arrays_in(value: object) -> Iterator[Array]:
-    """The arrays of a tensor, a sequence, a map or an optional value; of pages, the payloads."""
-    if isinstance(value, np.ndarray):
+def arrays_in(value: object) -> Iterator[Any]:
+    """The arrays of a tensor, a sequence, a map or an optional value, on whatever device; of pages, the payloads."""
+    if isinstance(value, np.ndarray) or is_device_array(value):
         yield value
     elif isinstance(value, Page):
         yield value.payload

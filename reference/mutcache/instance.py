@@ -27,7 +27,7 @@ from mutcache.plan import GraphPlan, Step
 from mutcache.program import Routine, own
 from mutcache.requirements import Req
 from mutcache.schemas import page_axis
-from mutcache.storage import Address, Array, address_of, is_device_array, pin, storage_of, to_host
+from mutcache.storage import Address, Array, address_of, pin, storage_of, to_host
 
 #: Executes one step on the values of a graph, by name.
 Action = Callable[[dict[str, Any]], None]
@@ -85,8 +85,9 @@ class DeviceLent(Lent):
     __slots__ = ("_backend",)
 
     def __init__(self, array: Any, backend: Backend) -> None:
-        self.array = self.view = array
-        self.address = _DeviceAddress(array)
+        self.array = array
+        self.view = backend.adopt(array)
+        self.address = address_of(array)
         storage = storage_of(array)
         self.bound = storage.address
         self._byte_range = storage.byte_range
@@ -94,7 +95,7 @@ class DeviceLent(Lent):
 
     def cache_update(self, attributes: Attributes, names: Names) -> Writer:
         """A CacheUpdate of the storage by a kernel of the device."""
-        return self._backend.cache_update(self.array, attributes, names)
+        return self._backend.cache_update(self.view, attributes, names)
 
 
 def lend(array: Any, backend: Backend | None) -> Lent:
@@ -102,26 +103,17 @@ def lend(array: Any, backend: Backend | None) -> Lent:
     return Lent(array) if backend is None else DeviceLent(array, backend)
 
 
-class _DeviceAddress:
-    """Where a device array is now, as it says itself."""
-
-    def __init__(self, array: Any) -> None:
-        self._array = array
-
-    @property
-    def value(self) -> int:
-        return storage_of(self._array).address
-
-
 class _OnHost(Mapping[str, Any]):
-    """The values of a graph as kernels of the host read them: device arrays as copies."""
+    """The values of a graph as one kernel of the host reads them: device arrays as copies."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
+        self._copies: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        value = self._values[name]
-        return to_host(value) if is_device_array(value) else value
+        if name not in self._copies:
+            self._copies[name] = to_host(self._values[name])
+        return self._copies[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -192,14 +184,15 @@ class Instance:
 Loan = Lent | LentTable
 
 
-def instantiate(routine: Routine, storages: Mapping[str, Loan]) -> list[Action]:
+def instantiate(routine: Routine, storages: Mapping[str, Loan], *, has_device: bool = False) -> list[Action]:
     """The actions of the main graph, in order.
 
     Args:
         routine: the main graph.
         storages: what the caller lends, by the name of the mutable input.
+        has_device: whether values may be on a device.
     """
-    return list(_Instances(any(isinstance(loan, DeviceLent) for loan in storages.values())).actions(routine, storages))
+    return list(_Instances(has_device).actions(routine, storages))
 
 
 class _Instances:

@@ -13,7 +13,14 @@ from mutcache.page_types import Declarations
 from mutcache.paging import PageTable, table_problem
 from mutcache.plan import ExecutionPlan
 from mutcache.requirements import Req
-from mutcache.storage import Array, DeviceArray, check_writable_storage, match_dims, storage_of
+from mutcache.storage import (
+    Array,
+    DeviceArray,
+    check_writable_storage,
+    is_device_array,
+    match_dims,
+    storage_of,
+)
 
 #: What a caller can lend to a binding.
 Lendable = Array | PageTable | DeviceArray
@@ -91,12 +98,6 @@ class Lending:
                 requirement=Req.MC_BIND_007,
                 hint="bind a mutcache.PageTable",
             )
-        if self._device != "cpu":
-            raise BindError(
-                f"the pages of {name!r} are on cpu, the session needs them on {self._device}",
-                requirement=Req.MC_BIND_007,
-                hint="page tables run on the host; a mutcache_cupy.step.Step updates pages on a device",
-            )
         own = next(value for value in self._graph.inputs if value.name == name)
         # The pages as they are now: until the lease is taken, runs of another binding may change them.
         judged = PageTable.of(table, own, self._declarations)  # refuses a map for a sequence, and the reverse
@@ -106,6 +107,7 @@ class Lending:
                 requirement=Req.MC_PAGED_006,
                 hint="make a table of its pages for this model: PageTable(pages, model=..., value=...)",
             )
+        self._require_here(name, judged)
         names = self.names[name]
         problem = table_problem(judged, names, is_written=True)
         if problem is not None:
@@ -120,6 +122,17 @@ class Lending:
                         hint="one symbol has one size in all that is bound",
                     )
         return list(table_claims(name, table, judged))
+
+    def _require_here(self, name: str, table: PageTable) -> None:
+        for page_id, page in table.items():
+            device = storage_of(page.payload).device
+            if device != self._device:
+                raise BindError(
+                    f"page {page_id} of {name!r} is on {device}, the session needs it on {self._device}",
+                    requirement=Req.MC_BIND_007,
+                    hint="allocate all payloads on that device; nothing is ever staged through a copy",
+                    got=device,
+                )
 
     def claim_outputs(
         self, mutable: Mapping[str, Lendable], outputs: Mapping[str, Lendable], symbols: Mapping[str, int]
@@ -147,7 +160,8 @@ class Lending:
             if not isinstance(declared, TensorType):
                 raise BindError(f"output {name!r} is no tensor", hint="leave it unbound")
             # Symbols that inputs do not fix get their size in each run.
-            device = "cpu" if root is None else self._device  # what kernels of the host make stays there
+            # What is no cache may be on either side: it is copied to its array in any case.
+            device = "cpu" if root is None and not is_device_array(array) else self._device
             in_place = root is not None
             storage = check_writable_storage(name, array, declared, dict(symbols), in_place=in_place, device=device)
             if root is None:

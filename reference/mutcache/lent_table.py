@@ -5,16 +5,26 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from mutcache.errors import BindError, RunError
 from mutcache.leases import LEASES, Claim, Lease, Use
 from mutcache.model import QuantizedTensorType, Value, page_type
+from mutcache.page_memory import HOST_PAGES, PageMemory
 from mutcache.paging import Page, PageTable
 from mutcache.requirements import Req
-from mutcache.storage import Address, Array, ByteRange, address_of, is_mapped_writable, owner_of, pin, storage_of
+from mutcache.storage import (
+    Address,
+    Array,
+    ByteRange,
+    address_of,
+    is_mapped_writable,
+    owner_of,
+    pin,
+    storage_of,
+)
 
 
 def table_claims(name: str, table: PageTable, pages: Mapping[int, Page]) -> Iterator[Claim]:
@@ -24,7 +34,7 @@ def table_claims(name: str, table: PageTable, pages: Mapping[int, Page]) -> Iter
         yield _claim(name, page_id, page.payload)
 
 
-def _claim(name: str, page_id: int, payload: Array) -> Claim:
+def _claim(name: str, page_id: int, payload: Any) -> Claim:
     return Claim(f"{name}[{page_id}]", storage_of(payload).byte_range, Use.MUTABLE)
 
 
@@ -35,7 +45,7 @@ class _Held:
     ``view`` is a view of our own: whoever freezes or reshapes the caller's array does not change it.
     """
 
-    view: Array
+    view: Any
     claim: Claim
     address: Address
     bound: int
@@ -43,11 +53,11 @@ class _Held:
     pin: object
 
     @classmethod
-    def of(cls, name: str, page_id: int, payload: Array) -> _Held:
+    def of(cls, name: str, page_id: int, payload: Any, memory: PageMemory) -> _Held:
         owner = owner_of(payload)
         address = storage_of(payload).address
         return cls(
-            np.asarray(payload).view(),
+            memory.adopt(payload),
             _claim(name, page_id, payload),
             address_of(payload),
             address,
@@ -70,23 +80,28 @@ class LentTable:
         name: the input that it is bound to.
         names: the declarations of all names of the container, that of the input among them.
         lease: the lease, which pages that runs make will join.
+        memory: where the payloads are.
 
     Attributes:
         table: the table; ``array`` and ``view`` are names of it, as a dense cache has them.
         elements: what the names of the container declare of every page.
+        memory: as given.
 
     Raises:
         BindError: another binding changed the table before the lease was taken (MC-BIND-005).
     """
 
-    def __init__(self, table: PageTable, name: str, names: Sequence[Value], lease: Lease) -> None:
+    def __init__(
+        self, table: PageTable, name: str, names: Sequence[Value], lease: Lease, memory: PageMemory = HOST_PAGES
+    ) -> None:
+        self.memory = memory
         self.table = self.array = self.view = table
         table.assign(next(value for value in names if value.name == name))
         self.elements: tuple[QuantizedTensorType, ...] = tuple(
             element for name in names if (element := page_type(name.type)) is not None
         )
         self._lease = lease
-        self._held = {page_id: _Held.of(table.value, page_id, page.payload) for page_id, page in table.items()}
+        self._held = {page_id: _Held.of(table.value, page_id, page.payload, memory) for page_id, page in table.items()}
         if not LEASES.holds(lease, [held.claim for held in self._held.values()]):
             raise BindError(
                 f"another binding changed the pages of {name!r} while they were being bound",
@@ -108,16 +123,18 @@ class LentTable:
         self._fed = tuple
 
     def is_apart(self, array: Array) -> bool:
-        """Whether ``array`` owns its memory, and no payload lies in it: then it overlaps no payload."""
+        """Whether ``array``, of NumPy, owns its memory, and no payload lies in it: then it overlaps no payload."""
+        if self.memory.device != "cpu":
+            return True
         if self._owners is None:
             self._owners = frozenset(held.owner for held in self._held.values())
         return array.flags.owndata and None not in self._owners and id(array) not in self._owners
 
-    def overlapping(self, array: Array) -> int | None:
+    def overlapping(self, array: Any) -> int | None:
         """The page with a byte of ``array`` in its payload, or None."""
         asked = storage_of(array).byte_range
         before = bisect_left(self._spans, (asked.stop,)) - 1
-        if asked.is_empty or before < 0 or self._spans[before][1] <= asked.start:
+        if asked.is_empty or asked.device != self.memory.device or before < 0 or self._spans[before][1] <= asked.start:
             return None
         return self._spans[before][2]
 
@@ -131,7 +148,7 @@ class LentTable:
             if held.address.value != held.bound:
                 self._refuse_moved(label, output, source, page_id, held)
 
-    def payload(self, label: str, output: str, source: str, page_id: int) -> Array:
+    def payload(self, label: str, output: str, source: str, page_id: int) -> Any:
         """The bytes of a page that exists, writable, where they were bound or made.
 
         Raises:
@@ -151,17 +168,17 @@ class LentTable:
             node=label,
         )
 
-    def allocate(self, label: str, page_id: int, n_bytes: int) -> Array:
+    def allocate(self, label: str, page_id: int, n_bytes: int) -> Any:
         """Zeroed memory for the payload of a page, which joins the lease.
 
         Raises:
             RunError: MC-PAGED-012: there is none.
         """
-        allocator = self.table.allocator
-        payload: object = None
+        allocator, memory = self.table.allocator, self.memory
+        payload: Any = None
         cause: Exception | None = None
         try:
-            payload = np.zeros(n_bytes, np.uint8) if allocator is None else allocator(n_bytes)
+            payload = memory.allocate(n_bytes) if allocator is None else allocator(n_bytes)
         except Exception as error:  # an allocator is the caller's, and may raise what it likes
             cause = error
 
@@ -177,14 +194,17 @@ class LentTable:
 
         if payload is None:
             refuse("the allocator refuses" + (f" ({type(cause).__name__}: {cause})" if cause else ""))
-        if not isinstance(payload, np.ndarray):
-            refuse(f"the allocator returned a {type(payload).__name__}")
-        payload = np.asarray(payload)
+        try:
+            storage = storage_of(payload)
+        except TypeError as error:
+            refuse(f"what the allocator returned is no array: {error}")
+        if storage.device != memory.device:
+            refuse(f"the allocator returned memory on {storage.device}, the pages are on {memory.device}")
+        payload = np.asarray(payload) if isinstance(payload, np.ndarray) else payload
         claim = _claim(self.table.value, page_id, payload)
         if allocator is None:
             LEASES.enter(self._lease, claim)
             return payload
-        storage = storage_of(payload)
         if storage.dtype != np.uint8 or storage.shape != (n_bytes,) or not storage.contiguous:
             refuse(f"the allocator returned {storage.dtype} of shape {storage.shape}, strides {storage.strides}")
         if not storage.writable or not is_mapped_writable(storage.byte_range):
@@ -195,10 +215,10 @@ class LentTable:
             LEASES.add(self._lease, claim)
         except BindError as error:
             refuse(f"the allocator returned memory that is in use: {error.message}")
-        payload[...] = 0
+        memory.clear(payload)
         return payload
 
-    def discard(self, page_id: int, payload: Array) -> None:
+    def discard(self, page_id: int, payload: Any) -> None:
         """Give memory back that was allocated for a page and is not needed after all."""
         LEASES.drop(self._lease, _claim(self.table.value, page_id, payload))
 
@@ -206,7 +226,7 @@ class LentTable:
         """Enter a page whose payload is its own, or was allocated; one that it replaces returns to its owner."""
         before = self._held.get(page_id)
         if before is None or self.table[page_id].payload is not page.payload:
-            self._held[page_id] = held = _Held.of(self.table.value, page_id, page.payload)
+            self._held[page_id] = held = _Held.of(self.table.value, page_id, page.payload, self.memory)
             for span in _spans(held, page_id):
                 insort(self._spans, span)
             self._owners = None

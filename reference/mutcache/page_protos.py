@@ -8,6 +8,7 @@ import numpy as np
 
 from mutcache.errors import BindError, DecodeError
 from mutcache.model import Model
+from mutcache.page_memory import payload_bytes
 from mutcache.paging import Allocator, Page, PageTable
 from mutcache.proto.onnx_data import MapProto, SequenceProto
 from mutcache.proto.onnx_ml import ModelProto, QuantizedTensorProto, TensorProto
@@ -29,10 +30,11 @@ def page_table_to_proto(table: PageTable, name: str = "") -> SequenceProto | Map
     page_ids = sorted(table)
     for page_id in page_ids:
         page = table[page_id]
+        payload = payload_bytes(page.payload)
         proto.quantized_tensor_values.add(
             dims=page.dims,
-            raw_data=page.memory.tobytes(),
-            n_bytes=page.memory.nbytes,
+            raw_data=payload.tobytes(),
+            n_bytes=payload.nbytes,
             quantized_type=page.quantized_type,
         )
     if not table.is_map:

@@ -9,20 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from mutcache.decode import decode_value
 from mutcache.errors import BindError
 from mutcache.model import Dim, MapType, Model, QuantizedTensorType, Value, page_type
+from mutcache.page_memory import payload_bytes
 from mutcache.page_types import Declarations, Problem, parse_declarations, type_problem
 from mutcache.proto.onnx_ml import ModelProto
 from mutcache.quantization import Declaration, decode, n_bytes, page_problems
 from mutcache.requirements import Req
-from mutcache.storage import Array, ByteRange, first_unwritable, show_dims, storage_of
+from mutcache.storage import (
+    Array,
+    ByteRange,
+    first_unwritable,
+    show_dims,
+    storage_of,
+    to_host,
+)
 
 #: Gets a number of bytes and returns a writable uint8 array of them, or None to refuse.
-Allocator = Callable[[int], Array | None]
+Allocator = Callable[[int], Any]
 
 _INT64_MAX = (1 << 63) - 1
 
@@ -34,19 +43,14 @@ class Page:
     Attributes:
         quantized_type: index into ``ModelProto.quantizations``.
         dims: the shape that it decodes to.
-        payload: uint8 array [n_bytes], contiguous.
+        payload: uint8 array [n_bytes], contiguous; of NumPy, or on the device of the session that it is for.
         n_bytes: the bytes that it is declared to have; None for those of the payload.
     """
 
     quantized_type: int
     dims: tuple[int, ...]
-    payload: Array
+    payload: Any
     n_bytes: int | None = None
-
-    @property
-    def memory(self) -> Array:
-        """The payload as NumPy's own array: a subclass may say of itself what it likes."""
-        return np.asarray(self.payload)
 
 
 class PageTable(Mapping[int, Page]):
@@ -58,8 +62,9 @@ class PageTable(Mapping[int, Page]):
         pages: a list for a sequence, a dictionary by page id for a map.
         model: the model that declares the quantizations and the container.
         value: the name of the graph input that the table is for.
-        allocator: gets n_bytes and returns a writable contiguous uint8 array for a page that a run makes; None, or a
-            MemoryError, refuses it, and the update fails with MC-PAGED-012. Without one NumPy allocates.
+        allocator: gets n_bytes and returns a writable contiguous uint8 array for a page that a run makes, where the
+            pages of the session are; None, or a MemoryError, refuses it, and the update fails with MC-PAGED-012.
+            Without one NumPy allocates, or the backend of the session.
 
     Attributes:
         value: the name of the graph input.
@@ -154,7 +159,7 @@ class PageTable(Mapping[int, Page]):
     @property
     def nbytes(self) -> int:
         """The bytes of all payloads."""
-        return sum(page.memory.nbytes for page in list(self._pages.values()))
+        return sum(storage_of(page.payload).nbytes for page in list(self._pages.values()))
 
     @property
     def page_dims(self) -> tuple[int | None, ...] | None:
@@ -175,8 +180,7 @@ class PageTable(Mapping[int, Page]):
 
     def decode_sound(self, page: Page) -> Array:
         """A page that was judged, decoded; ``decode`` judges it first."""
-        payload = page.memory.reshape(-1).view(np.uint8)  # its header is the caller's to change
-        return decode(payload, self.declaration(page.quantized_type), page.dims)
+        return decode(payload_bytes(page.payload), self.declaration(page.quantized_type), page.dims)
 
     def require_sound(self) -> None:
         """Judge the pages as a reader of the container does.
@@ -193,11 +197,12 @@ class PageTable(Mapping[int, Page]):
         return found
 
     def copy(self) -> PageTable:
-        """A table of its own with a copy of every payload."""
+        """A table of its own with a copy of every payload, in the memory of the host."""
         made = PageTable.__new__(PageTable)
         made.__dict__.update(self.__dict__)
         made._pages = {
-            page_id: Page(page.quantized_type, page.dims, page.memory.copy()) for page_id, page in self.items()
+            page_id: Page(page.quantized_type, page.dims, np.array(to_host(page.payload)))
+            for page_id, page in self.items()
         }
         return made
 
@@ -230,8 +235,10 @@ def _by_id(pages: object, value: str, *, is_map: bool) -> dict[int, Page]:
             raise refuse(f"{page_id!r} is no page id", "page ids are integers")
         if not isinstance(page, Page):
             raise refuse(f"page {page_id} is a {type(page).__name__}", "pass mutcache.Page objects")
-        if not isinstance(page.payload, np.ndarray):  # pages are in host memory
-            raise refuse(f"the payload of page {page_id} is a {type(page.payload).__name__}", "pass a uint8 array")
+        try:
+            storage_of(page.payload)
+        except TypeError as error:
+            raise refuse(f"the payload of page {page_id}: {error}", "pass a uint8 array") from None
     return found
 
 
@@ -353,7 +360,7 @@ def _unwritable(table: PageTable) -> Problem | None:
     """A payload that may not be written."""
     hint = "bind payloads that you own and may write to"
     for page_id, page in table.items():
-        if not page.memory.flags.writeable:
+        if not storage_of(page.payload).writable:
             return Problem(
                 Req.MC_BIND_002, f"page {page_id} of {table.value!r}: the payload is a read-only array", hint
             )

@@ -14,6 +14,7 @@ from mutcache.feeds import read_only
 from mutcache.model import FunctionKey, Graph, Node
 from mutcache.ops import paged
 from mutcache.ops.standard import Kernel, StandardKernels
+from mutcache.page_memory import HOST_PAGES, PageMemory
 from mutcache.paging import PageTable
 from mutcache.plan import ExecutionPlan, GraphPlan, Step
 from mutcache.projection import bind_attributes, call_attributes, held_graphs, nodes_within
@@ -27,7 +28,8 @@ class Program:
 
     Args:
         plan: the plan.
-        initializers: arrays to use in place of the initializers of these names.
+        initializers: arrays to use in place of the initializers of these names, on the host or a device.
+        pages: the memory of the pages that runs write.
 
     Attributes:
         plan: the plan.
@@ -38,9 +40,9 @@ class Program:
         BindError: ``initializers`` are not what the model declares.
     """
 
-    def __init__(self, plan: ExecutionPlan, initializers: Mapping[str, Array]) -> None:
+    def __init__(self, plan: ExecutionPlan, initializers: Mapping[str, Array], pages: PageMemory = HOST_PAGES) -> None:
         self.plan = plan
-        self.main = _Loader(plan).graph(plan.main, _Context(plan.model.opsets, None), initializers)
+        self.main = _Loader(plan, pages).graph(plan.main, _Context(plan.model.opsets, None), initializers)
         self._pins = [pin(array) for array in initializers.values()]
 
     @property
@@ -99,8 +101,9 @@ class _Context:
 class _Loader:
     """Loads the routines of one model, of a function once for all calls that give it the same attributes."""
 
-    def __init__(self, plan: ExecutionPlan) -> None:
+    def __init__(self, plan: ExecutionPlan, pages: PageMemory) -> None:
         self._plan = plan
+        self._pages = pages
         self._kernels = StandardKernels(plan.model)
         self._functions: dict[tuple[FunctionKey, tuple[bytes, ...]], Routine] = {}
 
@@ -122,7 +125,7 @@ class _Loader:
             elif node.is_standard and node.op_type == "Constant":
                 (constants[node.outputs[0]],) = self._kernels.load(node, proto, context.opsets)(constants)
             elif node.is_gather:
-                kernels[node.index] = paged.gather(node, proto)
+                kernels[node.index] = paged.gather(node, proto, self._pages)
             elif node.is_standard and node.op_type == "SequenceLength":
                 kernels[node.index] = paged.sequence_length(node)
             else:
@@ -188,7 +191,7 @@ def _load_initializers(graph: Graph, supplied: Mapping[str, Array]) -> dict[str,
             )
         proto = graph.initializers[name]
         dtype, shape = dtype_of(proto.data_type), tuple(proto.dims)
-        if not isinstance(array, np.ndarray):
+        if not isinstance(array, np.ndarray) and not is_device_array(array):
             raise BindError(f"initializer {name!r}: expected a numpy.ndarray, got {type(array).__name__}")
         if array.dtype != dtype or array.shape != shape:
             raise BindError(
@@ -199,9 +202,8 @@ def _load_initializers(graph: Graph, supplied: Mapping[str, Array]) -> dict[str,
     loaded: dict[str, Array] = {}
     try:
         for name, proto in graph.initializers.items():
-            loaded[name] = read_only(
-                np.asarray(supplied[name] if name in supplied else numpy_helper.to_array(cast("Any", proto)))
-            )
+            array = supplied[name] if name in supplied else numpy_helper.to_array(cast("Any", proto))
+            loaded[name] = array if is_device_array(array) else read_only(np.asarray(array))
     except Exception as error:
         raise PlanError(
             f"initializer {name!r} cannot be read: {error}", hint="load the model with its external data"

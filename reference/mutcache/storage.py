@@ -90,13 +90,12 @@ class DeviceArray(Protocol):
 
 def is_device_array(value: object) -> bool:
     """Whether ``value`` is an array in the memory of a CUDA device, of whatever library."""
-    return hasattr(value, "__cuda_array_interface__")
+    return hasattr(type(value), "__cuda_array_interface__") and not isinstance(value, np.ndarray)
 
 
-def to_host(array: Any) -> Array:
-    """A copy of a device array in host memory, of what everything launched before leaves there."""
-    copy: Array = array.get()
-    return copy
+def to_host(value: Any) -> Any:
+    """A copy in host memory of a device array, of what everything launched before leaves there; else ``value``."""
+    return value.get() if is_device_array(value) else value
 
 
 def storage_of(array: object) -> Storage:
@@ -106,7 +105,10 @@ def storage_of(array: object) -> Storage:
         TypeError: ``array`` is no array that this package knows.
     """
     if is_device_array(array):
-        return _device_storage(array)
+        try:
+            return _device_storage(array)
+        except Exception as error:  # the array is somebody else's, and may say of itself what it likes
+            raise TypeError(f"{type(array).__name__} has no sound __cuda_array_interface__: {error!r}") from error
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected a numpy.ndarray, got {type(array).__name__}")
     array = np.asarray(array)  # a subclass may say of itself what it likes
@@ -126,11 +128,13 @@ def storage_of(array: object) -> Storage:
 
 def _device_storage(array: Any) -> Storage:
     interface = array.__cuda_array_interface__
-    dtype, shape = np.dtype(array.dtype), tuple(interface["shape"])
+    dtype, shape = _device_dtype(array, interface), tuple(interface["shape"])
     address, is_read_only = interface["data"]
     dense = tuple(dtype.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
     strides = tuple(interface.get("strides") or dense)
-    device = f"cuda:{getattr(getattr(array, 'device', None), 'id', 0)}"
+    place = getattr(array, "device", None)
+    number = getattr(place, "id", getattr(place, "index", 0))  # CuPy's name of it, and that of others
+    device = f"cuda:{number or 0}"
     is_empty = 0 in shape
     steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
     low = address + sum(step for step in steps if step < 0)
@@ -149,6 +153,15 @@ def _device_storage(array: Any) -> Storage:
     )
 
 
+def _device_dtype(array: Any, interface: Mapping[str, Any]) -> np.dtype[Any]:
+    """The element type: the interface has no names for those that NumPy does not have itself."""
+    try:
+        found: np.dtype[Any] = np.dtype(array.dtype)
+    except (AttributeError, TypeError):
+        found = np.dtype(interface["typestr"])
+    return found
+
+
 class Address(Protocol):
     """Where the first element of an array is now."""
 
@@ -157,22 +170,24 @@ class Address(Protocol):
         """The address; None is address 0."""
 
 
-def address_of(array: Array) -> Address:
+def address_of(array: Any) -> Address:
     """The address of ``array``, which may be read for as long as the array lives.
 
     ``__array_interface__`` builds a dictionary, which takes as long as a short update. The pointer that it reports
     follows the header of the array object: NumPy's binary interface cannot move it, since C extensions have it
     compiled in.
     """
+    if is_device_array(array):
+        return _ReportedAddress(array)
     pointer = c_void_p.from_address(id(array) + object.__basicsize__)
     reported = _ReportedAddress(array)
     return pointer if pointer.value == reported.value else reported
 
 
 class _ReportedAddress:
-    """The address as NumPy reports it."""
+    """The address as the array reports it."""
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: Any) -> None:
         self._array = array
 
     @property
@@ -180,18 +195,23 @@ class _ReportedAddress:
         return storage_of(self._array).address
 
 
-def owner_of(array: Array) -> Array | None:
-    """The array whose own allocation holds the elements of ``array``, or None if the memory is not an array's."""
+def owner_of(array: Any) -> Array | None:
+    """The NumPy array whose own allocation holds the elements of ``array``, or None if the memory is not of one."""
+    if is_device_array(array):
+        return None
     last = _last_view(array)
     return last if last.base is None and last.flags.owndata else None
 
 
-def pin(array: Array) -> object:
+def pin(array: Any) -> object:
     """Keep the memory of ``array`` where it is, for as long as the result is kept.
 
     ``resize(refcheck=False)`` would reallocate an array under its views, but not one that is weakly referenced. Memory
     that is not an array's, of a ``bytearray`` or a mapping, cannot be resized or closed while a buffer is exported.
+    That of a device stays for as long as there is a reference to its array.
     """
+    if is_device_array(array):
+        return array
     last = _last_view(array)
     lender: Any = last.base
     if lender is None:

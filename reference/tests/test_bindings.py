@@ -209,7 +209,7 @@ def test_life_of_a_binding() -> None:
 
 
 def test_a_bind_that_fails_halfway_takes_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise MemoryError
 
     cache, _ = seed_arrays()

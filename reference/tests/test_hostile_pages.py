@@ -94,8 +94,8 @@ def test_a_table_needs_a_model_of_this_package(garbage: Any) -> None:
 @pytest.mark.parametrize("payload", [OnDevice(), Broken(), None, 5, bytes(256), memoryview(bytes(256))])
 def test_a_payload_is_an_array_of_the_host(payload: Any) -> None:
     page = Page(IDENTITY, PAGE, payload)
-    with pytest.raises(BindError) as refused:
-        table([page])
+    with pytest.raises(BindError) as refused:  # what is on a device is an array, but not for a session of the host
+        Session(paged_model()).bind({"cache": table([page])})
     assert refused.value.requirement is Req.MC_BIND_007
     with pytest.raises(RunError) as failed:
         Session(gather_model()).run({"cache": [page], "ids": np.array([0])})

@@ -18,7 +18,7 @@ def test_the_example_of_the_specification() -> None:
     table = PageTable([], model=writer, value="cache")
 
     def payload() -> str:
-        return table[0].payload.tobytes().hex(" ")
+        return bytes(table[0].payload).hex(" ")
 
     with Session(writer).bind({"cache": table}) as binding:
         binding.run({"page_id": 0, "values": np.array([[[1, -2]]], np.float16), "position": 1, "quantized_type": 0})

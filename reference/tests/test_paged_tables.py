@@ -117,7 +117,7 @@ BAD: dict[str, tuple[dict[str, Any], Any, Req]] = {
     "negative dims": ({"dims": None}, [Page(INT8_PAGE, (-2, -4, 8), payload(64))], Req.MC_PAGED_007),
     "dims of something else": ({}, [Page(INT8_PAGE, [2, 4, 8], payload(64))], Req.MC_PAGED_007),  # type: ignore[arg-type]
     "dims that no group fits": ({"dims": None}, [Page(PACKED, (2, 4, 7), payload(56))], Req.MC_PAGED_007),
-    "no array": ({}, [Page(INT8_PAGE, PAGE, bytes(64))], Req.MC_BIND_007),  # type: ignore[arg-type]
+    "no array": ({}, [Page(INT8_PAGE, PAGE, bytes(64))], Req.MC_BIND_007),
     "payload of floats": ({}, [Page(IDENTITY, PAGE, np.zeros(64, np.float32))], Req.MC_BIND_007),
     "payload with a shape": ({}, [Page(IDENTITY, PAGE, payload(256).reshape(2, 128))], Req.MC_BIND_007),
     "payload with gaps": ({}, [Page(INT8_PAGE, PAGE, payload(128)[::2])], Req.MC_BIND_007),

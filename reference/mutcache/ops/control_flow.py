@@ -16,7 +16,7 @@ from mutcache.constructs import Construct, construct_of
 from mutcache.model import Graph, Node, TensorType, Value
 from mutcache.ops.standard import Kernel
 from mutcache.proto.onnx_ml import NodeProto
-from mutcache.storage import Array, dtype_of
+from mutcache.storage import Array, dtype_of, to_host
 
 #: A condition that is left out.
 _TRUE: Final = np.array(True)
@@ -101,7 +101,8 @@ def _scan(node: Node, proto: NodeProto, body: Body) -> Kernel:
         operands = [values[name] for name in node.inputs]
         carried = operands[:states]
         sequences = [
-            np.moveaxis(value, axis, 0)[::step] for value, (axis, step) in zip(operands[states:], takes, strict=True)
+            np.moveaxis(to_host(value), axis, 0)[::step]
+            for value, (axis, step) in zip(operands[states:], takes, strict=True)
         ]
         collections: list[list[Any]] = [[] for _ in collected]
         for iteration, slices in enumerate(zip(*sequences, strict=True)):
@@ -126,7 +127,7 @@ def _directions(attributes: Mapping[str, Any], what: str, count: int) -> Iterabl
 
 def _collect(collections: Sequence[list[Any]], results: Sequence[Any]) -> None:
     for collection, result in zip(collections, results, strict=True):
-        collection.append(result)
+        collection.append(to_host(result))
 
 
 def _stack(collection: Sequence[Array], declared: Value) -> Array:
@@ -141,6 +142,7 @@ def _stack(collection: Sequence[Array], declared: Value) -> Array:
 
 def _scalar(name: str, value: Array) -> Any:
     """The one element of a condition or a number of trips."""
+    value = to_host(value)
     if value.size != 1:
         raise ValueError(f"{name!r} must be one element, got {value.size}")
     return value.item()

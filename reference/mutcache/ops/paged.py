@@ -15,13 +15,14 @@ from mutcache.errors import RunError
 from mutcache.lent_table import LentTable
 from mutcache.model import Node
 from mutcache.ops.standard import Kernel
+from mutcache.page_memory import PageMemory
 from mutcache.page_types import type_problem
 from mutcache.paging import Page, PageTable
 from mutcache.proto.onnx_ml import NodeProto
-from mutcache.quantization import Declaration, encode_rows, n_bytes, page_problems, reencode
+from mutcache.quantization import Declaration, n_bytes, page_problems
 from mutcache.requirements import Req
 from mutcache.schemas import page_axis
-from mutcache.storage import Array, dtype_of, show_dims
+from mutcache.storage import Array, dtype_of, show_dims, to_host
 
 _INT64: Final = np.dtype(np.int64)
 
@@ -50,13 +51,16 @@ class PagedCacheUpdate:
     def __init__(self, lent: LentTable, axis: int, names: Names) -> None:
         self._lent = lent
         self._table = lent.table
+        self._memory = lent.memory
         self._axis = axis
         self._names = names
         #: Types that were judged and found right, by index and dims of the page: a decoder asks the same in every step.
         self._judged: dict[tuple[int, tuple[int, ...]], Declaration] = {}
 
-    def write(self, page_id: Array, values: Array, position: Array, quantized_type: Array | None = None) -> None:
+    def write(self, page_id: Any, values: Any, position: Any, quantized_type: Any = None) -> None:
         """Judge everything, then write.
+
+        All operands may be on the device of the pages.
 
         Args:
             page_id: INT64, ``[]``.
@@ -82,7 +86,7 @@ class PagedCacheUpdate:
             return
         payload = self._lent.payload(names.node, names.output, names.cache, number)
         if page.quantized_type == wanted:
-            encode_rows(payload, declaration, dims, axis, start, values)
+            self._memory.encode_rows(payload, declaration, dims, axis, start, values)
         else:
             self._convert(number, page, payload, wanted, declaration, axis, start, values)
 
@@ -94,43 +98,43 @@ class PagedCacheUpdate:
         dims: tuple[int, ...],
         axis: int,
         start: int,
-        values: Array,
+        values: Any,
     ) -> None:
         payload = self._lent.allocate(self._names.node, page_id, n_bytes(declaration, dims))
-        self._fill(page_id, payload, lambda: encode_rows(payload, declaration, dims, axis, start, values))
+        self._fill(page_id, payload, lambda: self._memory.encode_rows(payload, declaration, dims, axis, start, values))
         self._lent.put(page_id, Page(wanted, dims, payload))
 
     def _convert(
         self,
         page_id: int,
         page: Page,
-        payload: Array,
+        payload: Any,
         wanted: int,
         new: Declaration,
         axis: int,
         start: int,
-        values: Array,
+        values: Any,
     ) -> None:
         """Change the type of a page: in place if the bytes are as many, else in memory of its own."""
-        size = n_bytes(new, page.dims)
+        memory, size = self._memory, n_bytes(new, page.dims)
         old = self._table.declaration(page.quantized_type)
-        is_in_place = size == payload.size
+        is_in_place = size == n_bytes(old, page.dims)
         # Where the layouts differ, a byte that is written may be one that is still to be read.
-        made = np.zeros(size, np.uint8) if is_in_place else self._lent.allocate(self._names.node, page_id, size)
+        made = memory.allocate(size) if is_in_place else self._lent.allocate(self._names.node, page_id, size)
 
         def fill() -> None:
-            reencode(payload, old, new, page.dims, made)
-            encode_rows(made, new, page.dims, axis, start, values)
+            memory.reencode(payload, old, new, page.dims, made)
+            memory.encode_rows(made, new, page.dims, axis, start, values)
 
         if is_in_place:
             fill()
-            payload[...] = made
+            memory.copy(payload, made)
             made = page.payload
         else:
             self._fill(page_id, made, fill)
         self._lent.put(page_id, Page(wanted, page.dims, made))
 
-    def _fill(self, page_id: int, payload: Array, fill: Callable[[], None]) -> None:
+    def _fill(self, page_id: int, payload: Any, fill: Callable[[], None]) -> None:
         """Fill memory that was allocated for a page; a failure gives it back."""
         try:
             fill()
@@ -158,7 +162,7 @@ class PagedCacheUpdate:
             )
         return table.get(page_id)
 
-    def _wanted(self, page_id: int, page: Page | None, quantized_type: Array | None) -> int:
+    def _wanted(self, page_id: int, page: Page | None, quantized_type: Any) -> int:
         """The type of the page after the update."""
         if quantized_type is not None:
             return self._number(quantized_type, self._names.quantized_type)
@@ -176,7 +180,7 @@ class PagedCacheUpdate:
             )
         return common.pop()
 
-    def _judge_values(self, values: Array, known: tuple[int | None, ...] | None) -> tuple[tuple[int, ...], int]:
+    def _judge_values(self, values: Any, known: tuple[int | None, ...] | None) -> tuple[tuple[int, ...], int]:
         """The shape of the page, and the axis of its rows; ``known`` is what is known of the shape."""
         names = self._names
         rank = values.ndim if known is None else len(known)
@@ -250,7 +254,8 @@ class PagedCacheUpdate:
         self._judged[wanted, dims] = declaration
         return declaration
 
-    def _number(self, value: Array, name: str) -> int:
+    def _number(self, value: Any, name: str) -> int:
+        value = to_host(value)
         if value.dtype != _INT64 or value.ndim:
             raise self._refuse(
                 Req.MC_PAGED_017,
@@ -264,23 +269,24 @@ class PagedCacheUpdate:
         return RunError(f"{node}: {problem}", requirement=requirement, hint=hint, node=node, **details)
 
 
-def gather(node: Node, proto: NodeProto) -> Kernel:
+def gather(node: Node, proto: NodeProto, memory: PageMemory) -> Kernel:
     """The kernel of a PagedCacheGather.
 
     Args:
         node: the node.
         proto: its message without references to attributes of a function.
+        memory: where the pages of the session are.
     """
     axis = page_axis(proto)
     cache, ids = node.inputs
 
     def run(values: Mapping[str, Any]) -> list[Array]:
-        return [_gather(node.label, values[cache], (cache, ids), values[ids], axis)]
+        return [_gather(node.label, values[cache], (cache, ids), values[ids], axis, memory)]
 
     return run
 
 
-def _gather(label: str, table: PageTable, names: tuple[str, str], ids: Array, axis: int) -> Array:
+def _gather(label: str, table: PageTable, names: tuple[str, str], ids: Array, axis: int, memory: PageMemory) -> Any:
     """The pages ``ids``, decoded and concatenated along ``axis``; memory of its own."""
 
     def refuse(requirement: Req, problem: str, hint: str) -> RunError:
@@ -315,12 +321,8 @@ def _gather(label: str, table: PageTable, names: tuple[str, str], ids: Array, ax
             f"axis {axis} is out of range for pages of rank {len(sizes)}",
             f"axis lies between {-len(sizes)} and {len(sizes) - 1}" if sizes else "a page has at least one dimension",
         )
-    at = axis % len(sizes)
-    rows = sizes[at]
-    result = np.empty((*sizes[:at], rows * len(ids), *sizes[at + 1 :]), dtype_of(table.elem_type))
-    for index, page_id in enumerate(ids.tolist()):
-        result[(slice(None),) * at + (slice(index * rows, (index + 1) * rows),)] = table.decode_sound(table[page_id])
-    return result
+    pages = [(page.payload, table.declaration(page.quantized_type)) for page in map(table.__getitem__, ids.tolist())]
+    return memory.gather(pages, sizes, axis % len(sizes), dtype_of(table.elem_type))
 
 
 def sequence_length(node: Node) -> Kernel:
