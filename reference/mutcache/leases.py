@@ -7,8 +7,9 @@ import itertools
 import os
 import threading
 import weakref
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
@@ -89,6 +90,43 @@ class Lease:
         self._finalizer()
 
 
+class _Ranges:
+    """Claims by address, no two of which share a byte: one look tells what a range meets, however many there are."""
+
+    def __init__(self) -> None:
+        self._starts: list[tuple[str, int]] = []
+        self._entries: list[tuple[int, Claim]] = []
+
+    def put(self, key: int, claim: Claim) -> None:
+        """Enter a claim of the lease with this key; one without bytes meets nothing and is left out."""
+        if not claim.byte_range.is_empty:
+            start = _start(claim)
+            at = bisect_left(self._starts, start)
+            self._starts.insert(at, start)
+            self._entries.insert(at, (key, claim))
+
+    def drop(self, key: int, claim: Claim) -> None:
+        """Leave a claim out that was entered."""
+        if not claim.byte_range.is_empty:
+            at = bisect_left(self._starts, _start(claim))
+            # Memory may be freed, allocated again and entered before its first owner's lease is found to have ended.
+            while self._entries[at] != (key, claim):
+                at += 1
+            del self._starts[at], self._entries[at]
+
+    def meeting(self, claim: Claim) -> tuple[int, Claim] | None:
+        """An entry that shares a byte with ``claim``, with the key of its lease, or None."""
+        asked = claim.byte_range
+        at = bisect_left(self._starts, (asked.device, asked.stop)) - 1
+        if at >= 0 and self._entries[at][1].byte_range.overlaps(asked):
+            return self._entries[at]
+        return None
+
+
+def _start(claim: Claim) -> tuple[str, int]:
+    return claim.byte_range.device, claim.byte_range.start
+
+
 class LeaseTable:
     """The claims held in this process. Every method may be called from any thread."""
 
@@ -96,6 +134,9 @@ class LeaseTable:
         self._lock = threading.Lock()
         self._keys = itertools.count()
         self._held: dict[int, dict[Claim, None]] = {}
+        # What is mutable overlaps nothing, and may be the pages of large tables; all else may be shared, and is little.
+        self._mutable = _Ranges()
+        self._shared: dict[int, tuple[Claim, ...]] = {}
         # The garbage collector may end a lease in a thread that is inside this table: it must not wait for the lock.
         self._ended: deque[int] = deque()
 
@@ -112,35 +153,44 @@ class LeaseTable:
             _refuse_within(*pair)
         with self._lock:
             self._collect()
-            held = [claim for group in self._held.values() for claim in group]
+            for claim in claims:
+                if (met := self._mutable.meeting(claim)) is not None:
+                    _refuse(claim, met[1])
             for use in Use:
                 asked = [claim for claim in claims if claim.use is use]
-                excluded = use.excluded
-                _refuse(first_overlap(asked, [claim for claim in held if claim.use in excluded]) if asked else None)
+                held = self._all_shared(use.excluded) if asked else ()
+                if (pair := first_overlap(asked, held)) is not None:
+                    _refuse(*pair)
             key = next(self._keys)
             self._held[key] = dict.fromkeys(claims)
+            self._shared[key] = tuple(claim for claim in claims if claim.use is not Use.MUTABLE)
+            for claim in claims:
+                if claim.use is Use.MUTABLE:
+                    self._mutable.put(key, claim)
         return Lease(key, self._ended.append)
 
     def add(self, lease: Lease, claim: Claim) -> None:
-        """Let ``lease`` hold one more claim.
+        """Let ``lease`` hold one more claim of mutable storage.
 
         Raises:
             BindError: as `acquire`; MC-BIND-004 if it overlaps what the lease holds already.
         """
         with self._lock:
             self._collect()
-            for key, group in self._held.items():
-                for held in group:
-                    if held.byte_range.overlaps(claim.byte_range):
-                        if key == lease.key:
-                            _refuse_within(held, claim)
-                        _refuse((claim, held))
-            self._held[lease.key][claim] = None
+            met = self._mutable.meeting(claim)
+            if met is None:
+                met = next((one for one in self._shared_of() if one[1].byte_range.overlaps(claim.byte_range)), None)
+            if met is not None:
+                if met[0] == lease.key:
+                    _refuse_within(met[1], claim)
+                _refuse(claim, met[1])
+            self._enter(lease, claim)
 
     def enter(self, lease: Lease, claim: Claim) -> None:
         """Let ``lease`` hold one more claim, which nothing overlaps: that of memory that was just allocated."""
         with self._lock:
-            self._held[lease.key][claim] = None
+            self._collect()
+            self._enter(lease, claim)
 
     def holds(self, lease: Lease, claims: Iterable[Claim]) -> bool:
         """Whether ``lease`` holds all of ``claims``."""
@@ -148,9 +198,11 @@ class LeaseTable:
             return self._held[lease.key].keys() >= set(claims)
 
     def drop(self, lease: Lease, claim: Claim) -> None:
-        """Give one claim back before the lease ends."""
+        """Give one claim of mutable storage back before the lease ends."""
         with self._lock:
-            self._held[lease.key].pop(claim, None)
+            if claim in self._held[lease.key]:
+                del self._held[lease.key][claim]
+                self._mutable.drop(lease.key, claim)
 
     def renew_lock(self) -> None:
         """Forget who holds the lock: a thread that a child process has not got cannot release it."""
@@ -165,7 +217,23 @@ class LeaseTable:
     def _collect(self) -> None:
         """Forget the leases that ended. Needs the lock."""
         while self._ended:
-            del self._held[self._ended.popleft()]
+            key = self._ended.popleft()
+            del self._shared[key]
+            for claim in self._held.pop(key):
+                if claim.use is Use.MUTABLE:
+                    self._mutable.drop(key, claim)
+
+    def _enter(self, lease: Lease, claim: Claim) -> None:
+        """Hold a claim. Needs the lock."""
+        self._held[lease.key][claim] = None
+        self._mutable.put(lease.key, claim)
+
+    def _shared_of(self) -> Iterator[tuple[int, Claim]]:
+        """What is not mutable, with the keys of the leases."""
+        return ((key, claim) for key, claims in self._shared.items() for claim in claims)
+
+    def _all_shared(self, uses: frozenset[Use]) -> list[Claim]:
+        return [claim for _, claim in self._shared_of() if claim.use in uses]
 
 
 def _refuse_within(one: Claim, other: Claim) -> NoReturn:
@@ -176,10 +244,7 @@ def _refuse_within(one: Claim, other: Claim) -> NoReturn:
     )
 
 
-def _refuse(pair: tuple[Claim, Claim] | None) -> None:
-    if pair is None:
-        return
-    asked, held = pair
+def _refuse(asked: Claim, held: Claim) -> NoReturn:
     requirement, hint = Req.MC_BIND_005, "release that binding first"
     if (asked.use, held.use) == (Use.INITIALIZER, Use.MUTABLE):
         requirement, hint = Req.MC_BIND_012, "release that binding first, or keep the initializer elsewhere"

@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as hnp
 from onnx import TensorProto
 
 from mutcache.errors import BindError, PlanError
-from mutcache.leases import Claim, LeaseTable, Use, first_overlap, first_overlap_within
+from mutcache.leases import Claim, Lease, LeaseTable, Use, first_overlap, first_overlap_within
 from mutcache.model import Dim, TensorType
 from mutcache.requirements import Req
 from mutcache.storage import (
@@ -338,6 +338,62 @@ def test_which_uses_exclude_each_other(held: Use, asked: Use, requirement: Req |
     lease.release()
     table.acquire([overlapping]).release()
     assert not table.held()
+
+
+@given(st.lists(st.tuples(st.sampled_from(["acquire", "add", "drop", "release"]), claims, st.integers(0, 9))))
+def test_leases_are_what_a_list_of_all_claims_says(steps: list[tuple[str, list[Claim], int]]) -> None:
+    """Any sequence of leases, grown, shrunk and released, against a look at every pair."""
+    table = LeaseTable()
+    model: list[tuple[Lease, list[Claim]]] = []
+
+    def is_free(asked: Claim, own: list[Claim] | None = None) -> bool:
+        held = [one for _, group in model for one in group if one.use in asked.use.excluded or group is own]
+        return not any(shares_a_byte(asked.byte_range, one.byte_range) for one in held)
+
+    for step, asked, at in steps:
+        lease, group = model[at % len(model)] if model else (None, [])
+        if step == "acquire":
+            written = [one for one in asked if one.use is not Use.INITIALIZER]
+            is_sound = all(map(is_free, asked)) and not any(
+                shares_a_byte(one.byte_range, other.byte_range) for one, other in itertools.combinations(written, 2)
+            )
+            if is_sound:
+                model.append((table.acquire(asked), list(dict.fromkeys(asked))))
+            else:
+                with pytest.raises(BindError):
+                    table.acquire(asked)
+        elif step == "release" and lease is not None:
+            lease.release()
+            model = [entry for entry in model if entry[0] is not lease]
+        elif step == "drop" and lease is not None:
+            for one in [one for one in group if one.use is Use.MUTABLE][:1]:
+                table.drop(lease, one)
+                group.remove(one)
+        elif step == "add" and lease is not None:
+            for one in (Claim(f"page {len(group)}", entry.byte_range, Use.MUTABLE) for entry in asked):
+                if is_free(one, group):
+                    table.add(lease, one)
+                    group.append(one)
+                else:
+                    with pytest.raises(BindError):
+                        table.add(lease, one)
+        assert {key: set(group) for key, group in table.held().items()} == {
+            lease.key: set(group) for lease, group in model
+        }
+
+
+def test_memory_that_was_freed_before_its_lease_is_found_to_have_ended() -> None:
+    table = LeaseTable()
+    first, second = table.acquire([claim(0, 8)]), table.acquire([])
+    first.release()  # by the garbage collector, say, in a thread that does not wait for the table
+    table.enter(second, claim(0, 8))
+    table.enter(second, claim(8, 16))
+    with pytest.raises(BindError):
+        table.acquire([claim(4, 5)])
+    table.drop(second, claim(0, 8))
+    table.acquire([claim(0, 8)]).release()
+    second.release()
+    table.acquire([claim(0, 16)]).release()
 
 
 def test_one_lease_does_not_overlap_itself() -> None:
