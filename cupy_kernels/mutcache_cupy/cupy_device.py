@@ -1,5 +1,6 @@
 """A GPU, through CuPy: memory and streams are CuPy's, the kernels are compiled by NVRTC with options of our own.
 
+Everything happens on the device that was current when the object was made, whichever is current later.
 Launches go to the current stream of the calling thread (``with stream:``), and so do fills, copies and uploads. Reading
 back waits for that stream alone: memory that another stream writes must be waited for by the caller.
 """
@@ -14,7 +15,7 @@ import numpy as np
 from mutcache.storage import storage_of
 from mutcache_cupy.device import BLOCK, Array, DeviceUnavailable
 from mutcache_cupy.device_view import DeviceView, Place
-from mutcache_cupy.nvrtc import cubin_file, unit_of_kernel
+from mutcache_cupy.nvrtc import cubin_file, target, unit_of_kernel
 from mutcache_cupy.records import Record
 
 #: Blocks that a multiprocessor works on at once; more are queued.
@@ -29,8 +30,8 @@ def cupy() -> Any:
     """
     try:
         import cupy as package
-    except ImportError as error:
-        raise DeviceUnavailable(f"CuPy is not installed ({error}): pip install 'mutcache[cupy]'") from None
+    except Exception as error:  # ImportError, or what a library that cannot be loaded makes it raise
+        raise DeviceUnavailable(f"CuPy cannot be imported ({_one_line(error)}): pip install 'mutcache[cupy]'") from None
     try:
         count = package.cuda.runtime.getDeviceCount()
     except Exception as error:  # what CuPy raises where there is no driver depends on its version
@@ -44,17 +45,17 @@ class CupyDevice:
     """CuPy's current device at the time of construction.
 
     Raises:
-        DeviceUnavailable: there is no CuPy, no device or no NVRTC.
+        DeviceUnavailable: there is no CuPy, no device or no NVRTC, or they do not fit each other.
     """
 
     def __init__(self) -> None:
         self.cupy = cupy()
         self._runtime = self.cupy.cuda.runtime
-        device = self.cupy.cuda.Device()
-        self.id = int(device.id)
-        properties = self.cupy.cuda.runtime.getDeviceProperties(self.id)
+        self._current = self.cupy.cuda.Device()
+        self.id = int(self._current.id)
+        properties = self._runtime.getDeviceProperties(self.id)
         self.name = properties["name"].decode()
-        self.architecture = f"sm_{device.compute_capability}"
+        self.architecture = target(self._current.compute_capability, self._runtime.driverGetVersion())
         self.processors = int(properties["multiProcessorCount"])
         self.blocks = self.processors * _BLOCKS_PER_PROCESSOR
         self._modules: dict[str, Any] = {}
@@ -62,11 +63,13 @@ class CupyDevice:
 
     def empty(self, nbytes: int) -> Any:
         """Uninitialized bytes."""
-        return self.cupy.empty(nbytes, np.uint8)
+        with self._current:
+            return self.cupy.empty(nbytes, np.uint8)
 
     def upload(self, array: Array | Record) -> Any:
         """A copy of the bytes on the device."""
-        return self.cupy.asarray(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        with self._current:
+            return self.cupy.asarray(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
 
     def write(self, target: Any, array: Array) -> None:
         """Copy the elements to the device, and wait: the host array may be freed or changed afterwards."""
@@ -86,7 +89,8 @@ class CupyDevice:
     ) -> Any:
         """A cupy.ndarray over bytes of ``buffer``, where CuPy has arrays like that."""
         if writable and dtype.isbuiltin == 1 and isinstance(buffer, self.cupy.ndarray):
-            return self.cupy.ndarray(shape, dtype, buffer.data + offset, strides)
+            pointer = buffer.data + offset if buffer.nbytes else buffer.data
+            return self.cupy.ndarray(shape, dtype, pointer, strides)
         return self._view(buffer, self.address(buffer) + offset, dtype, shape, strides, writable=writable)
 
     def adopt(self, array: Any) -> Any:
@@ -123,7 +127,8 @@ class CupyDevice:
     def fill(self, array: Any, byte: int) -> None:
         """Set all bytes."""
         if nbytes := storage_of(array).nbytes:
-            self._runtime.memsetAsync(self.address(array), byte, nbytes, self._stream)
+            with self._current:
+                self._runtime.memsetAsync(self.address(array), byte, nbytes, self._stream)
 
     def copy(self, target: Any, source: Any) -> None:
         """Copy all bytes on the device."""
@@ -132,11 +137,12 @@ class CupyDevice:
 
     def _copy_bytes(self, target: int, source: int, nbytes: int, kind: int) -> None:
         if nbytes:
-            self._runtime.memcpyAsync(target, source, nbytes, kind, self._stream)
+            with self._current:
+                self._runtime.memcpyAsync(target, source, nbytes, kind, self._stream)
 
     @property
     def _stream(self) -> int:
-        """The pointer of the current stream."""
+        """The pointer of the current stream of the device, which has to be the current one."""
         return int(self.cupy.cuda.get_current_stream().ptr)
 
     def address(self, array: Any) -> int:
@@ -145,16 +151,18 @@ class CupyDevice:
 
     def launch(self, kernel: str, grid: tuple[int, int], table: Any, status: Any) -> None:
         """Launch a kernel on the current stream."""
-        if kernel not in self._kernels:
-            unit = unit_of_kernel(kernel)
-            if unit not in self._modules:
-                self._modules[unit] = self.cupy.RawModule(path=str(cubin_file(unit, self.architecture)))
-            self._kernels[kernel] = self._modules[unit].get_function(f"mutcache_{kernel}")
-        self._kernels[kernel]((*grid, 1), (BLOCK, 1, 1), (table, status))
+        with self._current:
+            if kernel not in self._kernels:
+                unit = unit_of_kernel(kernel)
+                if unit not in self._modules:
+                    self._modules[unit] = self.cupy.RawModule(path=str(cubin_file(unit, self.architecture)))
+                self._kernels[kernel] = self._modules[unit].get_function(f"mutcache_{kernel}")
+            self._kernels[kernel]((*grid, 1), (BLOCK, 1, 1), (table, status))
 
     def synchronize(self) -> None:
         """Wait for the current stream."""
-        self.cupy.cuda.get_current_stream().synchronize()
+        with self._current:
+            self.cupy.cuda.get_current_stream().synchronize()
 
     def elapsed(self, action: Callable[[], None]) -> float:
         """Seconds between two events of the current stream around ``action``."""
