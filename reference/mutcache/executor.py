@@ -269,7 +269,7 @@ class _Bound:
         self._buffers = buffers
         self._root_of = program.plan.classes.root_of
         self._inputs = frozenset(value.name for value in program.plan.model.graph.inputs)
-        self._tables = {name: loan for name, loan in loans.items() if isinstance(loan, LentTable)}
+        self._tables = tuple((name, loan) for name, loan in loans.items() if isinstance(loan, LentTable))
         views = {name: loan.view for name, loan in loans.items()}
         self._values: dict[str, Any] = {"": None, **program.main.constants, **views}
         self._plan = program.plan.main
@@ -284,12 +284,12 @@ class _Bound:
     def run(self, feeds: Mapping[str, object]) -> dict[str, Any]:
         values = self._values.copy()
         self._feeds.read(feeds, values)
-        for table in self._tables.values():
+        for _, table in self._tables:
             table.begin(self._feeds.symbols, lambda: arrays_in(feeds))
         try:
             for action in self._actions:
                 action(values)
-            for name, table in self._tables.items():
+            for name, table in self._tables:
                 table.verify("the run", name, name)
             outputs = self._outputs.copy()
             if self._made:
@@ -297,7 +297,7 @@ class _Bound:
         except RunError as error:
             raise locate(error, self._plan, values, is_outermost=True) from error.__cause__
         finally:
-            for table in self._tables.values():
+            for _, table in self._tables:
                 table.end()
         return outputs
 

@@ -98,8 +98,6 @@ class Input:
         """
         if not self.is_tensor:
             return self._coerce_container(value)
-        if is_device_array(value):
-            return self._coerce_device_array(value)
         if isinstance(value, np.ndarray):
             array = np.asarray(value)
             if array.dtype == self.dtype:
@@ -109,6 +107,8 @@ class Input:
             raise self._refuse(f"declared element type {self.dtype}, got {array.dtype}", "convert it")
         if isinstance(value, (bool, int, float, complex, str, np.generic)) and not self.dims:
             return self._coerce_scalar(value)
+        if is_device_array(value):
+            return self._coerce_device_array(value)
         raise self._refuse(
             f"declared {self.dtype}{'' if self.dims is None else show_dims(self.dims)}, got {type(value).__name__}",
             "pass a numpy.ndarray",
@@ -250,7 +250,7 @@ class Feeds:
                     absent += 1
                     continue
                 array = declared.coerce(array)
-                if is_device_array(array):
+                if not isinstance(array, np.ndarray):  # it is on the device
                     self._refuse_overlap(name, array)
                     values[name] = array
                     shapes.append(array.shape)
