@@ -7,6 +7,7 @@ the runtime's deliberate refusals into ``Rejected``; any other exception counts 
 from __future__ import annotations
 
 import ctypes
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -15,11 +16,17 @@ from typing import Any, Final, Self
 import numpy as np
 
 from mutcache_conformance.dtypes import dtype_of, number_of
+from mutcache_conformance.evidence import Basis
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+#: The capability of those that implement ``Adapter.device_memory``.
+DEVICE_MEMORY: Final = "device-memory"
 #: What an adapter lacks that implements none of the methods for page tables.
 _TABLES: Final = "page tables"
+#: The memory of the process itself, and devices, as the protocol's schema has them.
+_CPU: Final = "cpu"
+_DEVICE: Final = re.compile(r"(?!cpu:)[a-z][a-z0-9_-]*:(0|[1-9][0-9]*)")
 
 
 class Rejected(Exception):  # noqa: N818 - a refusal is an outcome, not a fault
@@ -63,6 +70,12 @@ class Description:
         alignment: bytes, a power of two up to 256, that it needs storage to be aligned to.
         concurrent_runs: whether several runs can be in flight at once; the host then calls ``run`` from threads.
         checks: the requirements, or other words, for checks that the adapter performs because the runtime does not.
+        device: where the runtime keeps caches while they are bound: ``cpu``, the storage that it is lent, or an address
+            space that the adapter carries them to and from, as ``cuda:0``. What they hold there is known from the
+            adapter alone, and evidence of it is its report.
+
+    Raises:
+        ValueError: there can be no such device.
     """
 
     runtime: str
@@ -73,6 +86,26 @@ class Description:
     alignment: int = 64
     concurrent_runs: bool = False
     checks: tuple[str, ...] = ()
+    device: str = _CPU
+
+    def __post_init__(self) -> None:
+        if self.device != _CPU and not _DEVICE.fullmatch(self.device):
+            raise ValueError(f"device {self.device!r} is neither 'cpu' nor NAME:NUMBER, as 'cuda:0'")
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether caches are in memory that nobody but the runtime can look into."""
+        return self.device != _CPU
+
+    @property
+    def basis(self) -> Basis:
+        """Who sees what caches hold."""
+        return Basis.REPORTED if self.is_on_device else Basis.OBSERVED
+
+    @property
+    def tells_memory(self) -> bool:
+        """Whether what it takes of memory can be known: of a device's only what the adapter reports."""
+        return not self.is_on_device or DEVICE_MEMORY in self.capabilities
 
     def to_json(self) -> dict[str, Any]:
         """The description as it stands in report.json."""
@@ -82,6 +115,19 @@ class Description:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """The description that ``to_json`` wrote."""
         return cls(**{**data, "capabilities": frozenset(data["capabilities"]), "checks": tuple(data["checks"])})
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """What a runtime holds of a device's memory, in bytes; never what stands there for storage that it is lent.
+
+    Attributes:
+        allocated: what it holds now.
+        peak: the most that it held at once since this was last counted anew.
+    """
+
+    allocated: int
+    peak: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +211,8 @@ class OutputValue:
         dtype: TensorProto.DataType number.
         shape: the dimensions.
         nbytes: bytes of the elements in row-major order.
-        address: address of the first element, or None where the interface shows none.
+        address: address of the first element, or None where the interface shows none. Of a cache that is carried to a
+            device it is that of the storage that it stands for.
         read: gives ``nbytes`` bytes from a byte offset of the elements in row-major order, as the output holds them
             at the time of the call; never a copy made earlier.
     """
@@ -196,7 +243,9 @@ class OutputPage:
         quantized_type: index of its declaration in ``ModelProto.quantizations``.
         dims: its logical dimensions.
         nbytes: bytes of its payload.
-        address: address of its payload in this process, or None where the interface shows none.
+        address: address of its payload in this process, or None where the interface shows none. Of a payload that is
+            carried to a device it is that of the storage that it stands for, of one that the runtime made there an
+            address of the device's, or None.
         read: gives ``nbytes`` bytes from a byte offset of the payload, as it is at the time of the call.
         key: its key in a map; None in a sequence.
     """
@@ -292,3 +341,14 @@ class Adapter(ABC):
     @abstractmethod
     def load(self, model: bytes, initializers: Mapping[str, HostStorage]) -> AdapterSession:
         """Load a serialized model. ``initializers`` has caller's storage for some of its initializers."""
+
+    def device_memory(self, *, reset: bool) -> DeviceMemory:  # noqa: ARG002 - for those that can tell
+        """What the runtime holds of the memory of its device.
+
+        Args:
+            reset: count the peak anew from here on; what is returned still has the one until here.
+
+        Raises:
+            Unsupported: it cannot tell; then ``device-memory`` is not among its capabilities.
+        """
+        raise Unsupported("figures of the device's memory")

@@ -1,4 +1,4 @@
-"""A badge for each profile: what is said of it in an image of two words, for a README."""
+"""A badge for each profile: what is said of it in an image of a few words, for a README."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ def render(verdict: Verdict) -> str:
     """The badge as SVG; the same verdict gives the same bytes."""
     label = f"mutcache {verdict.profile.value}"
     word = verdict.word
+    if verdict.is_conformant and verdict.rests_on_reported:
+        word += ", on reported evidence"
     if verdict.is_conformant is False:
         word += f" {verdict.passed}/{verdict.required}"
     left, right = (_width(text) + 2 * _PADDING for text in (label, word))

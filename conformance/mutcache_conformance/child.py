@@ -182,6 +182,7 @@ class Child:
             alignment=body["alignment"],
             concurrent_runs=body["concurrent_runs"],
             checks=tuple(printable(check, 100) for check in body["checks"]),
+            device=body.get("device", "cpu"),
         )
 
     def call(self, operation: str, *, timeout: float, files: Sequence[MemoryFile] = (), **fields: Any) -> Answer:
@@ -348,7 +349,7 @@ def _definition(operation: str, kind: str) -> str:
         return f"answer-{kind}"
     if operation == "run":
         return "answer-run-started" if kind == "started" else "answer-run-done"
-    return f"answer-{operation}-ok" if operation in ("describe", "bind", "inspect") else "answer-ok"
+    return f"answer-{operation}-ok" if operation in ("describe", "bind", "inspect", "memory") else "answer-ok"
 
 
 def _signal_name(number: int) -> str:

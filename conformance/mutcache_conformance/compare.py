@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mutcache_conformance import wording
 from mutcache_conformance.status import Status
 
 FORMAT: Final = 1
@@ -196,6 +197,8 @@ def _first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
         for seen, now in zip(one["observations"], other["observations"], strict=False):
             if seen != now:
                 what = f"{now['kind']} of {now['subject']}"
+                if seen | {"basis": now["basis"]} == now:
+                    return f"{step}: {what}: {seen['basis']} before, {now['basis']} after"
                 return f"{step}: {what}: found {seen['found']} before, {now['found']} after"
         if len(one["observations"]) != len(other["observations"]):
             return f"{step}: {len(one['observations'])} observations before, {len(other['observations'])} after"
@@ -211,14 +214,17 @@ def _name(report: Mapping[str, Any]) -> str:
 
 def _verdicts(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
     sides = [{one["profile"]: one for one in report["claim"]["profiles"]} for report in (before, after)]
+    devices = [wording.device_of(report) for report in (before, after)]
     for profile in {**sides[0], **sides[1]}:
-        yield Difference(profile, *(_verdict(side.get(profile)) for side in sides))
+        verdicts = (_verdict(side.get(profile), device) for side, device in zip(sides, devices, strict=True))
+        yield Difference(profile, *verdicts)
 
 
-def _verdict(verdict: Mapping[str, Any] | None) -> str:
+def _verdict(verdict: Mapping[str, Any] | None, device: str) -> str:
     if verdict is None:
         return "not claimed"
-    return f"{verdict['verdict']} ({verdict['passed']} of {verdict['required']})"
+    qualified = f", {wording.on_reported(device)}" if verdict["rests_on_reported_evidence"] else ""
+    return f"{verdict['verdict']} ({verdict['passed']} of {verdict['required']}){qualified}"
 
 
 def _conditions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
@@ -232,7 +238,18 @@ def _conditions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
             yield Difference(package, one, other)
 
 
-_CONDITIONS: Final = ("adapter", "selection", "nonce", "options", "specification", "cases", "python", "os", "cpu")
+_CONDITIONS: Final = (
+    "adapter",
+    "device",
+    "selection",
+    "nonce",
+    "options",
+    "specification",
+    "cases",
+    "python",
+    "os",
+    "cpu",
+)
 
 
 def _condition_values(report: Mapping[str, Any]) -> tuple[str, ...]:
@@ -241,6 +258,7 @@ def _condition_values(report: Mapping[str, Any]) -> tuple[str, ...]:
     options = report["configuration"]["options"]
     return (
         f"{about.get('adapter', '')} {about.get('adapter_version', '')}".strip(),
+        about.get("device", ""),
         report["claim"]["selection"],
         str(report["configuration"]["nonce"]),
         " ".join(f"{key}={value}" for key, value in options.items()),

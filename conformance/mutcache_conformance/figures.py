@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Self
 
+from mutcache_conformance.evidence import Basis, Kind, Observation
 from mutcache_conformance.memory import PAGE
 from mutcache_conformance.meter import slope
 
@@ -78,6 +79,7 @@ class Figures:
         curve: resident bytes after so many runs.
         per_run: bytes that each run left behind; None if none was made several times.
         pages: the session of which pages are measured, if one is.
+        device: the same of the memory of the runtime's device, as it reports it; None if it has none.
     """
 
     sessions: list[SessionFigures] = field(default_factory=list)
@@ -86,10 +88,17 @@ class Figures:
     curve: list[tuple[int, int]] = field(default_factory=list)
     per_run: float | None = None
     pages: PageFigures | None = None
+    device: Figures | None = None
+
+    def parts(self) -> tuple[Figures, ...]:
+        """These figures, and those of the device."""
+        return (self,) if self.device is None else (self, self.device)
 
     def to_json(self) -> dict[str, Any]:
         """The figures as they stand in report.json."""
-        return {**asdict(self), "curve": [list(point) for point in self.curve]}
+        made = asdict(self) | {"curve": [list(point) for point in self.curve]}
+        del made["device"]
+        return made if self.device is None else {**made, "device": self.device.to_json()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -100,6 +109,7 @@ class Figures:
                 "sessions": [SessionFigures(**session) for session in data["sessions"]],
                 "curve": [(runs, resident) for runs, resident in data["curve"]],
                 "pages": None if data["pages"] is None else PageFigures(**data["pages"]),
+                "device": cls.from_json(data["device"]) if "device" in data else None,
             }
         )
 
@@ -126,6 +136,7 @@ class Finding:
         found: what it is; equal to ``expected`` exactly when it holds.
         reason: what is wrong, with the figures; "" when it holds.
         cause: the same without figures.
+        basis: who measured it.
     """
 
     subject: str
@@ -133,10 +144,28 @@ class Finding:
     found: str
     reason: str = ""
     cause: str = ""
+    basis: Basis = Basis.OBSERVED
+
+    @property
+    def observation(self) -> Observation:
+        """What is recorded of it."""
+        return Observation(Kind.MEMORY, self.subject, self.expected, self.found, self.basis)
 
 
 def findings(figures: Figures) -> Iterator[Finding]:
-    """What the figures, ``slope`` and ``per_run`` among them, amount to."""
+    """What the figures, ``slope`` and ``per_run`` among them, amount to; those of the device after the others."""
+    yield from _findings(figures)
+    for one in () if figures.device is None else _findings(figures.device):
+        yield replace(
+            one,
+            subject=f"{one.subject} (device)",
+            reason=one.reason and f"on the device, as the runtime reports it: {one.reason}",
+            cause=one.cause and f"{one.cause} (of the device)",
+            basis=Basis.REPORTED,
+        )
+
+
+def _findings(figures: Figures) -> Iterator[Finding]:
     if figures.sessions and figures.slope is not None:
         yield _growth(figures.sessions, figures.slope)
         yield _workspace(figures.sessions)
@@ -190,14 +219,14 @@ def _pages(pages: PageFigures) -> Finding:
     if pages.growth <= pages.limit:
         return Finding("memory of pages", within, within)
     words = f"pages take more than {PAGES} times their bytes and a workspace of {WORKSPACE // _MIB} MiB"
-    told = f"from load to the last run the process grew by {mib(pages.growth)}, for pages of {mib(pages.page_bytes)}"
+    told = f"from load to the last run memory grew by {mib(pages.growth)}, for pages of {mib(pages.page_bytes)}"
     return Finding("memory of pages", within, mib(pages.growth), f"{words}\n{told}", "pages take too much memory")
 
 
 def _told(sessions: Sequence[SessionFigures]) -> str:
     growth = " and by ".join(f"{mib(one.growth)} with a cache of {mib(one.cache_bytes)}" for one in sessions)
     later = " and by ".join(f"{mib(one.later)} with a cache of {mib(one.cache_bytes)}" for one in sessions)
-    return f"from load to the last run the process grew by {growth}\nin the largest of the later runs by {later}"
+    return f"from load to the last run memory grew by {growth}\nin the largest of the later runs by {later}"
 
 
 def mib(nbytes: float) -> str:

@@ -131,6 +131,7 @@ class Host:
             "run": self._run,
             "inspect": self._inspect,
             "read": self._read,
+            "memory": self._memory,
             "release": self._release,
             "unload": self._unload,
             "stop": lambda _: {"answer": "ok"},
@@ -191,6 +192,7 @@ class Host:
             "alignment": about.alignment,
             "concurrent_runs": about.concurrent_runs,
             "checks": list(about.checks),
+            "device": about.device,
         }
         return self._about
 
@@ -255,6 +257,12 @@ class Host:
             data = part.read(int(request["offset"]), int(request["nbytes"]))
             ctypes.memmove(into.address, data, min(len(data), into.nbytes))
         return {"answer": "ok"}
+
+    def _memory(self, request: Message) -> Message:
+        if self._adapter is None:
+            raise ProtocolError("memory before describe")
+        held = self._adapter.device_memory(reset=request["reset"])
+        return {"answer": "ok", "allocated": str(held.allocated), "peak": str(held.peak)}
 
     def _release(self, request: Message) -> Message:
         name = request["binding"]

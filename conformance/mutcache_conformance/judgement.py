@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from mutcache_conformance.adapter import Description
-from mutcache_conformance.case import Bind, Case, Finish, Load, Release, Run, Start, Step, Unload, Write
+from mutcache_conformance.case import Bind, Case, Finish, Load, Measure, Release, Run, Start, Step, Unload, Write
 from mutcache_conformance.course import Course
 from mutcache_conformance.evidence import Evidence, Kind, Observation, StepRecord
 from mutcache_conformance.figures import Figures, findings
+from mutcache_conformance.memory import extent_of
 from mutcache_conformance.status import Status
 
 #: Answers that end a case, and what they make of it.
@@ -108,7 +109,8 @@ def judge_unplayed(case: Case, about: Description, twin: Status | None) -> Statu
         about: the runtime under test.
         twin: the status of its valid twin, if it has one.
     """
-    if case.needs - about.capabilities or (case.overlaps and not about.concurrent_runs):
+    lacks_memory = case.measure is not None and not about.tells_memory
+    if case.needs - about.capabilities or lacks_memory or (case.overlaps and not about.concurrent_runs):
         return Status.UNSUPPORTED
     if not case.twin or twin in (None, Status.PASS):
         return None
@@ -177,20 +179,44 @@ def _check_memory(case: Case, evidence: Evidence, memory: Mapping[str, Any] | No
     if memory is None:
         raise UnsoundEvidence("memory was to be measured, and there are no figures")
     figures = Figures.from_json(memory)
+    for part in figures.parts():
+        _check_figures(case, case.measure, part)
+    for finding in findings(figures):
+        if finding.observation not in _of_memory(evidence):
+            raise UnsoundEvidence(f"{finding.subject}: the figures make it {finding.found!r}, which is not recorded")
+
+
+def _check_figures(case: Case, measure: Measure, figures: Figures) -> None:
+    """Figures must be of what was to be measured, and follow from one another."""
     try:
         derived = figures.derived()
     except ZeroDivisionError:
         raise UnsoundEvidence("the figures of memory are of caches of one size, or of one number of runs") from None
     for name, value in derived.items():
         if getattr(figures, name) != value:
-            raise UnsoundEvidence(f"the figures of memory make a {name} of {value}; recorded is {memory[name]}")
-    if [session.session for session in figures.sessions] != list(case.measure.compare):
+            raise UnsoundEvidence(
+                f"the figures of memory make a {name} of {value}; recorded is {getattr(figures, name)}"
+            )
+    compared = {name: cache_bytes(case, name) for name in measure.compare}
+    if {session.session: session.cache_bytes for session in figures.sessions} != compared:
         raise UnsoundEvidence("the figures of memory are not those of the sessions that were to be compared")
-    if ("" if figures.pages is None else figures.pages.session) != case.measure.pages:
+    if ("" if figures.pages is None else figures.pages.session) != measure.pages:
         raise UnsoundEvidence("the figures of pages are not those of the session of which they were to be measured")
-    for finding in findings(figures):
-        if Observation(Kind.MEMORY, finding.subject, finding.expected, finding.found) not in _of_memory(evidence):
-            raise UnsoundEvidence(f"{finding.subject}: the figures make it {finding.found!r}, which is not recorded")
+
+
+def cache_bytes(case: Case, session: str) -> int:
+    """Bytes of the caches that a session of a case binds."""
+    storages = {storage.name: storage for storage in case.storages}
+    tables = {table.name: table for table in case.tables}
+    steps = [step for step in case.script if isinstance(step, Bind) and step.session == session]
+    total = 0
+    for name in steps[-1].mutable.values() if steps else ():
+        if name in tables:
+            pages = tables[name].pages
+            total += sum(extent_of(storages[page.storage])[0] if page.nbytes is None else page.nbytes for page in pages)
+        else:
+            total += extent_of(storages[name])[0]
+    return total
 
 
 def _of_memory(evidence: Evidence) -> list[Observation]:

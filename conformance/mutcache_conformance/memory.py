@@ -171,7 +171,7 @@ def row_major(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     return tuple(itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def _span(storage: Storage) -> tuple[int, tuple[int, ...]]:
+def extent_of(storage: Storage) -> tuple[int, tuple[int, ...]]:
     """Bytes from the first to the last element, and the strides."""
     try:
         itemsize = dtype_of(storage.dtype).itemsize
@@ -212,7 +212,7 @@ class _Group:
         if start % (2 * alignment) == 0 and alignment < PAGE:
             start += alignment
         start += self.root.misalignment
-        return start, start + max(offset + _span(storage)[0] for storage, offset in self.members)
+        return start, start + max(offset + extent_of(storage)[0] for storage, offset in self.members)
 
 
 class Memory:
@@ -291,7 +291,7 @@ class Memory:
             _guard(file.bytes, 0, nbytes)
         # The memory of a root first, then what lies in it.
         for group, storage, offset in sorted(members, key=lambda member: member[1] is not member[0].root):
-            span, strides = _span(storage)
+            span, strides = extent_of(storage)
             alignment = max(storage.alignment, self._alignment)
             placement = Placement(storage, file, group.start + offset, span, strides, alignment)
             self.placements[storage.name] = placement

@@ -1,5 +1,7 @@
 """How much memory a process takes, seen from outside: its peak, and what of it is storage that it was lent. Linux only.
 
+What a runtime takes of a device's memory cannot be seen so; there is only what the runtime reports.
+
 The kernel keeps the peak of a process's resident memory (``VmHWM``), and resets it on request. So no copy is missed,
 however short its life: private or shared, anonymous or in a file, given back to the system or kept for later. Pages of
 the lent files are known by their inode and left out, and by nothing else, since a copy may lie in shared memory too.
@@ -13,10 +15,13 @@ import os
 import re
 import resource
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from mutcache_conformance.adapter import DeviceMemory
 
 #: Fields of a process's status that hold kilobytes.
 _TOTAL, _PEAK, _SWAP, _DATA = "VmRSS", "VmHWM", "VmSwap", "VmData"
@@ -44,36 +49,16 @@ class Window:
     peak: dict[int, int] = field(default_factory=dict)
 
 
-class Meter:
-    """Measures a process and its descendants.
+class Gauge(ABC):
+    """Watches memory of several holders, each with a number, in windows of time."""
 
-    Args:
-        pid: the process.
-        lent: descriptors of the files whose pages are not the process's own.
-
-    Raises:
-        Unmeasurable: not on this system, or not this process.
-    """
-
-    def __init__(self, pid: int, lent: Iterable[int] = ()) -> None:
-        if sys.platform != "linux":
-            raise Unmeasurable(f"memory is measured through Linux's /proc; this is {sys.platform}")
-        self._pid = pid
-        self._lent = {_identity(os.fstat(descriptor)) for descriptor in lent}
+    def __init__(self) -> None:
         self._windows: list[Window] = []
-        try:
-            _reset_peak(pid)
-            _bytes_of(pid, self._lent)
-        except OSError as error:
-            raise Unmeasurable(f"the memory of process {pid} cannot be measured: {error}") from error
-        if not _status(pid):
-            raise Unmeasurable(f"the memory of process {pid} cannot be measured: it has ended")
 
     def open(self) -> Window:
         """Begin a window. Windows may lie within one another, or overlap."""
         statuses = self._note_peaks()
-        for pid in statuses:
-            _reset_peak(pid)
+        self._reset_peaks(statuses)
         window = Window(_resident(statuses), self._lent_bytes(statuses))
         self._windows.append(window)
         return window
@@ -97,6 +82,52 @@ class Meter:
         """Resident bytes now, lent ones and those swapped out included."""
         return sum(_resident(self._statuses()).values())
 
+    def _note_peaks(self) -> dict[int, dict[str, int]]:
+        """Keep the peaks of open windows, which a reset loses; returns the statuses."""
+        statuses = self._statuses()
+        for window in self._windows:
+            for pid, status in statuses.items():
+                window.peak[pid] = max(window.peak.get(pid, 0), status[_PEAK])
+        return statuses
+
+    @abstractmethod
+    def _statuses(self) -> dict[int, dict[str, int]]:
+        """What each holder says of its memory."""
+
+    @abstractmethod
+    def _reset_peaks(self, pids: Iterable[int]) -> None:
+        """Count peaks anew from here on."""
+
+    @abstractmethod
+    def _lent_bytes(self, pids: Iterable[int]) -> dict[int, int]:
+        """Bytes of lent storage among what is resident, or swapped out, by holder."""
+
+
+class Meter(Gauge):
+    """Measures a process and its descendants.
+
+    Args:
+        pid: the process.
+        lent: descriptors of the files whose pages are not the process's own.
+
+    Raises:
+        Unmeasurable: not on this system, or not this process.
+    """
+
+    def __init__(self, pid: int, lent: Iterable[int] = ()) -> None:
+        super().__init__()
+        if sys.platform != "linux":
+            raise Unmeasurable(f"memory is measured through Linux's /proc; this is {sys.platform}")
+        self._pid = pid
+        self._lent = {_identity(os.fstat(descriptor)) for descriptor in lent}
+        try:
+            _reset_peak(pid)
+            _bytes_of(pid, self._lent)
+        except OSError as error:
+            raise Unmeasurable(f"the memory of process {pid} cannot be measured: {error}") from error
+        if not _status(pid):
+            raise Unmeasurable(f"the memory of process {pid} cannot be measured: it has ended")
+
     @contextlib.contextmanager
     def limited(self, nbytes: int) -> Iterator[None]:
         """Let no process have more than ``nbytes`` of private writable memory beyond what it has now.
@@ -117,20 +148,14 @@ class Meter:
                 with contextlib.suppress(ProcessLookupError):
                     resource.prlimit(pid, resource.RLIMIT_DATA, limits)
 
-    def _note_peaks(self) -> dict[int, dict[str, int]]:
-        """Keep the peaks of open windows, which a reset loses; returns the statuses."""
-        statuses = self._statuses()
-        for window in self._windows:
-            for pid, status in statuses.items():
-                window.peak[pid] = max(window.peak.get(pid, 0), status[_PEAK])
-        return statuses
+    def _reset_peaks(self, pids: Iterable[int]) -> None:
+        for pid in pids:
+            _reset_peak(pid)
 
     def _lent_bytes(self, pids: Iterable[int]) -> dict[int, int]:
-        """Bytes of lent files that are resident, or swapped out, by process."""
         return {pid: _bytes_of(pid, self._lent) for pid in pids}
 
     def _statuses(self) -> dict[int, dict[str, int]]:
-        """What each process says of its memory."""
         statuses = {pid: _status(pid) for pid in self._processes()}
         return {pid: status for pid, status in statuses.items() if status}
 
@@ -146,6 +171,28 @@ class Meter:
         for pid in found:  # grows while it is walked
             found += children.get(pid, [])
         return found
+
+
+class DeviceMeter(Gauge):
+    """Measures what a runtime holds of a device's memory, by its own account; what it was lent is no part of that.
+
+    Args:
+        ask: asks the runtime; True counts the peak anew, after the one until then was told.
+    """
+
+    def __init__(self, ask: Callable[[bool], DeviceMemory]) -> None:
+        super().__init__()
+        self._ask = ask
+
+    def _statuses(self) -> dict[int, dict[str, int]]:
+        held = self._ask(False)
+        return {0: {_TOTAL: held.allocated, _PEAK: held.peak}}
+
+    def _reset_peaks(self, pids: Iterable[int]) -> None:  # noqa: ARG002 - there is one holder
+        self._ask(True)
+
+    def _lent_bytes(self, pids: Iterable[int]) -> dict[int, int]:  # noqa: ARG002 - nothing that is told is lent
+        return {}
 
 
 def slope(points: Iterable[tuple[float, float]]) -> float:

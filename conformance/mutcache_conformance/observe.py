@@ -2,7 +2,8 @@
 
 Every byte of every file is compared with the image of what it must hold: storages, gaps between their strides, guard
 bytes around them. Outputs that are caller's storage are held against its address, and a poke from outside must show
-through them; only other outputs are taken from what the adapter reads.
+through them; only other outputs are taken from what the adapter reads. Where caches are on a device, their storage
+holds what the adapter has carried back from there, so that what is seen of memory is the adapter's report.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from mutcache.requirements import Req
 from mutcache_conformance.case import Case, Storage
 from mutcache_conformance.dtypes import dtype_of
-from mutcache_conformance.evidence import Kind, Observation, StepRecord
+from mutcache_conformance.evidence import Basis, Kind, Observation, StepRecord
 from mutcache_conformance.findings import Comparison, RunView, TableView, Wrong, values_differ
 from mutcache_conformance.image import Difference, Image
 from mutcache_conformance.memory import SPARSE_BYTES, Memory, MemoryFile, Placement
@@ -38,6 +39,12 @@ class Observer:
     Every method that compares raises CaseEnded with status fail if something is not as it must be, and records what it
     compared in any case.
 
+    Args:
+        memory: the case's storages in memory.
+        process: the memory of the child.
+        case: the case.
+        basis: who sees what caches hold.
+
     Attributes:
         memory: the case's storages in memory.
         tables: the page tables of the case as they are now, by name.
@@ -46,15 +53,16 @@ class Observer:
         unsettled: names of the files that runs in flight may write; what they hold is not compared.
     """
 
-    def __init__(self, memory: Memory, process: ProcessMemory, case: Case) -> None:
+    def __init__(self, memory: Memory, process: ProcessMemory, case: Case, basis: Basis) -> None:
         self.memory = memory
         self.tables = {table.name: HeldTable.of(table, memory.placements) for table in case.tables}
         self._process = process
+        self._basis = basis
         self._wants_canonical = case.requirements[0] is Req.MC_QUANT_004
         self.bases: dict[str, int] = {}
         self.unsettled: set[str] = set()
         self.comparisons: list[Comparison] = []
-        self._outputs = OutputObserver(self.comparisons)
+        self._outputs = OutputObserver(self.comparisons, basis)
         self._images = {file.name: Image(file) for file in memory.files}
         #: What the files of storages that runs wrote had to hold before the latest of these, by storage.
         self._before: dict[str, Image] = {}
@@ -115,7 +123,7 @@ class Observer:
             holds = next((n for n, contents in enumerate(history) if self._holds(place, contents)), None)
             found = "none of them" if holds is None else f"{holds} of at most {len(history) - 1}"
             expected = f"0 to {len(history) - 1} whole updates" if holds is None else found
-            record.observations.append(Observation(Kind.CONTENTS, place.storage.name, expected, found))
+            record.observations.append(Observation(Kind.CONTENTS, place.storage.name, expected, found, self._basis))
 
     def expect_table_prefix(
         self, record: StepRecord, views: Mapping[str, TableView], histories: Mapping[str, Sequence[Contents]]
@@ -134,7 +142,12 @@ class Observer:
 
     def _examiner(self, record: StepRecord, view: TableView) -> TableExaminer:
         return TableExaminer(
-            view, self.tables[view.table], self._process, step=record.index, wants_canonical=self._wants_canonical
+            view,
+            self.tables[view.table],
+            self._process,
+            self._basis,
+            step=record.index,
+            wants_canonical=self._wants_canonical,
         )
 
     def _check_tables(self, record: StepRecord, expected: OracleResult, run: RunView, wrong: Wrong) -> None:
@@ -236,10 +249,9 @@ class Observer:
             expected = self._image(place).digest(place.offset, place.end)
             changed = any(image.file is place.file for image, _ in differences)
             found = Image(place.file).digest(place.offset, place.end) if changed else expected
-            record.observations.append(Observation(Kind.CONTENTS, place.storage.name, expected, found))
-        record.observations.append(
-            Observation(Kind.UNTOUCHED, "every other byte", "unchanged", f"{stray} changed" if stray else "unchanged")
-        )
+            record.observations.append(Observation(Kind.CONTENTS, place.storage.name, expected, found, self._basis))
+        others = f"{stray} changed" if stray else "unchanged"
+        record.observations.append(Observation(Kind.UNTOUCHED, "every other byte", "unchanged", others, self._basis))
         if differences:
             self._tell(*differences[0], record, wrong)
 

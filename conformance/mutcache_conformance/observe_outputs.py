@@ -27,10 +27,12 @@ class OutputObserver:
 
     Args:
         comparisons: takes both sides of comparisons that do not hold.
+        basis: who sees what caches hold.
     """
 
-    def __init__(self, comparisons: list[Comparison]) -> None:
+    def __init__(self, comparisons: list[Comparison], basis: Basis) -> None:
         self.comparisons = comparisons
+        self._basis = basis
 
     def form_is_right(self, record: StepRecord, name: str, expected: Contents, run: RunView, wrong: Wrong) -> bool:
         """Whether an output has the type, shape and size that it must have."""
@@ -89,7 +91,7 @@ class OutputObserver:
             place.file.bytes[in_file] ^= 0xFF
         must = unpoked.copy()
         must[at - start] ^= 0xFF
-        observation = Observation(Kind.POKE, name, digest_of(must.tobytes()), digest_of(seen))
+        observation = Observation(Kind.POKE, name, digest_of(must.tobytes()), digest_of(seen), self._basis)
         record.observations.append(observation)
         storage = f"storage {place.storage.name!r}"
         if observation.holds:

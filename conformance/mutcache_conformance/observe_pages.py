@@ -1,7 +1,8 @@
 """Looks at every page of a table after a step: its form, its address, its bytes, and what a poke shows through it.
 
 Payloads of the caller's are seen in the memory that he shares, those that a run made in the memory of the process,
-from outside; only where a process cannot be looked into is the adapter's word taken for what a page holds.
+from outside; only where a process cannot be looked into is the adapter's word taken for what a page holds. Where
+caches are on a device, that is so of all pages: the adapter has carried the caller's back, and reads the others.
 """
 
 from __future__ import annotations
@@ -71,15 +72,25 @@ class TableExaminer:
         view: what the child tells of it.
         table: the table before the step.
         process: the memory of the child.
+        basis: who sees what caches hold; reported, the payloads that runs make are in the memory of a device.
         step: the number of the step, from which the bytes that are poked follow.
         wants_canonical: whether an encoding that is not the canonical encoder's is wrong.
     """
 
     def __init__(
-        self, view: TableView, table: HeldTable, process: ProcessMemory, *, step: int, wants_canonical: bool = False
+        self,
+        view: TableView,
+        table: HeldTable,
+        process: ProcessMemory,
+        basis: Basis,
+        *,
+        step: int,
+        wants_canonical: bool = False,
     ) -> None:
         self._view, self._value, self._table = view, view.value, table
-        self._process, self._step, self._wants_canonical = process, step, wants_canonical
+        self._process, self._basis, self._step, self._wants_canonical = process, basis, step, wants_canonical
+        #: Whether the memory of the process shows what a run has made. Addresses elsewhere are of another space.
+        self._is_local = basis is Basis.OBSERVED
         #: Each page that was told of, and its number in the answer.
         self._told = list(enumerate(view.told["pages"]))
         if table.lent.container == "map":
@@ -143,7 +154,8 @@ class TableExaminer:
         if page.place is not None:
             found.held.append((page.place, content))
         is_due = image.is_fresh or (number + self._step) % max(1, len(self._table.pages) // _POKED) == 0
-        if is_sound and content and is_due and basis is Basis.OBSERVED:
+        can_be_poked = page.place is not None or basis is Basis.OBSERVED
+        if is_sound and content and is_due and can_be_poked:
             self._poke(label, page, index, content, number, found)
         return page if page.place is not None else replace(page, content=content)
 
@@ -176,7 +188,8 @@ class TableExaminer:
                 else "",
                 "a payload has moved",
             )
-        is_ours = any(base < address + page.nbytes and address < base + file.nbytes for file, base in self._view.lent)
+        lent = self._view.lent if self._is_local else ()
+        is_ours = any(base < address + page.nbytes and address < base + file.nbytes for file, base in lent)
         observation = Observation(Kind.ADDRESS, label, _OWN, "the caller's memory" if is_ours else _OWN, Basis.REPORTED)
         return found.hold(
             observation,
@@ -187,8 +200,8 @@ class TableExaminer:
     def _content(self, label: str, page: HeldPage, index: int | None, found: Examination) -> tuple[bytes | None, Basis]:
         """What a payload holds, and who saw it; None if nobody can tell."""
         if page.place is not None:
-            return page.place.file.bytes[page.place.offset : page.place.offset + page.nbytes].tobytes(), Basis.OBSERVED
-        if page.address is not None and self._process.is_open:
+            return page.place.file.bytes[page.place.offset : page.place.offset + page.nbytes].tobytes(), self._basis
+        if page.address is not None and self._is_local and self._process.is_open:
             content = self._process.read(page.address, page.nbytes)
             if content is None:
                 found.hold(
@@ -247,7 +260,7 @@ class TableExaminer:
             self._flip(page, at)
         must = bytearray(content[start:end])
         must[at - start] ^= 0xFF
-        observation = Observation(Kind.POKE, label, digest_of(bytes(must)), digest_of(seen))
+        observation = Observation(Kind.POKE, label, digest_of(bytes(must)), digest_of(seen), self._basis)
         if seen == content[start:end]:
             reason = f"byte {at} of the payload of page {label} was changed from outside, and the page does not show it"
             found.hold(observation, f"{reason}: it is a copy", "a page is a copy of its payload")
@@ -267,14 +280,15 @@ class TableExaminer:
         return page.address is not None and self._process.flip(page.address + byte)
 
     def _check_disjoint(self, found: Examination) -> None:
-        """No two payloads share a byte."""
+        """No two payloads share a byte. Addresses of the process and of a device have nothing to do with each other."""
         ranges = sorted(
-            (page.address, page.address + page.nbytes, self._label(page, number))
+            (self._is_local or page.place is not None, page.address, page.address + page.nbytes, label)
             for number, page in enumerate(found.table.pages)
+            for label in (self._label(page, number),)
             if page.address is not None and page.nbytes
         )
-        for (_, end, one), (start, _, other) in pairwise(ranges):
-            if start < end:
+        for (space, _, end, one), (other_space, start, _, other) in pairwise(ranges):
+            if space == other_space and start < end:
                 found.hold(
                     Observation(Kind.ADDRESS, other, _OWN, f"overlaps {one}", Basis.REPORTED),
                     f"the payloads of pages {one} and {other} overlap: addresses {start:#x} to {end:#x} belong to both",
@@ -295,7 +309,7 @@ class TableExaminer:
         held = digest_of(content)
         expected = digest_of(image.payload) if judgement.problem else held
         found.hold(
-            Observation(Kind.CONTENTS, label, expected, held),
+            Observation(Kind.CONTENTS, label, expected, held, self._basis),
             f"{label}, which returns to the caller, has changed: {judgement.problem}",
             "a payload that was replaced has changed",
         )

@@ -11,10 +11,11 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
+from mutcache_conformance.adapter import Description
 from mutcache_conformance.case import Bind, Case, Finish, Load, Release, Request, Run, Start, Unload
 from mutcache_conformance.child import Answer, Child
 from mutcache_conformance.dtypes import number_of
-from mutcache_conformance.evidence import Evidence, Kind, Observation, StepRecord
+from mutcache_conformance.evidence import Basis, Evidence, Kind, Observation, StepRecord
 from mutcache_conformance.findings import Reader, RunView
 from mutcache_conformance.judgement import UnsoundEvidence
 from mutcache_conformance.memory import SPARSE_BYTES, HarnessError, Memory, Placement
@@ -31,7 +32,7 @@ _BASE: Final = 1 << 40
 _ONLY_WRONG: Final = ("names of outputs", ": reading")
 
 
-def check(case: Case, evidence: Evidence, alignment: int) -> bool:
+def check(case: Case, evidence: Evidence, about: Description) -> bool:
     """Hold the evidence of a case against what the harness looks at and expects.
 
     Nothing is said of cases with page tables, whose bytes are the runtime's choice within bounds, and of such with
@@ -40,7 +41,7 @@ def check(case: Case, evidence: Evidence, alignment: int) -> bool:
     Args:
         case: the case.
         evidence: what was recorded, sound in form: ``judgement.judge`` came to a status.
-        alignment: what the runtime asks of storages.
+        about: the runtime.
 
     Returns:
         Whether anything could be said.
@@ -50,10 +51,10 @@ def check(case: Case, evidence: Evidence, alignment: int) -> bool:
     """
     script = [record for record in evidence.steps if record.index < len(case.script)]
     try:
-        with Memory(case.storages, alignment=alignment) as memory:
+        with Memory(case.storages, alignment=about.alignment) as memory:
             if case.tables or any(place.nbytes > SPARSE_BYTES for place in memory.placements.values()):
                 return False
-            recollected = _Recollection(case, memory, script)
+            recollected = _Recollection(case, about, memory, script)
             with contextlib.suppress(CaseEnded, _Over):
                 recollected.play()
     except HarnessError as error:
@@ -109,10 +110,10 @@ class _Nobody:
 class _Recollection(ScriptRun):
     """Plays a script with recorded answers."""
 
-    def __init__(self, case: Case, memory: Memory, recorded: Sequence[StepRecord]) -> None:
-        super().__init__(case, cast(Child, _Nobody()), memory, step_timeout=1.0, case_timeout=float("inf"))
+    def __init__(self, case: Case, about: Description, memory: Memory, recorded: Sequence[StepRecord]) -> None:
+        super().__init__(case, cast(Child, _Nobody()), about, memory, step_timeout=1.0, case_timeout=float("inf"))
         self._recorded = recorded
-        self._ideal = self.observer = _IdealObserver(memory, _Nobody.process, case)
+        self._ideal = self.observer = _IdealObserver(memory, _Nobody.process, case, about.basis)
 
     def _send(self, step: Request) -> Answer:
         index = len(self.evidence.steps) - 1
@@ -182,8 +183,8 @@ class _Recollection(ScriptRun):
 class _IdealObserver(Observer):
     """Makes memory hold what it must, and then looks at it."""
 
-    def __init__(self, memory: Memory, process: ProcessMemory, case: Case) -> None:
-        super().__init__(memory, process, case)
+    def __init__(self, memory: Memory, process: ProcessMemory, case: Case, basis: Basis) -> None:
+        super().__init__(memory, process, case, basis)
         self.told = StepRecord(0, "")
         self.expected = OracleResult({}, {}, {})
         self.bound = Bound()

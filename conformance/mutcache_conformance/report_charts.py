@@ -18,13 +18,19 @@ def of(result: Mapping[str, Any]) -> dict[str, Any] | None:
     memory = result["memory"]
     if memory is None or not (memory["sessions"] or memory["curve"]):
         return None
+    parts = [_part("", memory)]
+    if "device" in memory:
+        parts = [_part("process", memory), _part("device, as the runtime reports it", memory["device"])]
+    return {"case": result["case"], "status": result["status"], "parts": parts, "allowed": SLOPE}
+
+
+def _part(title: str, memory: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of one memory."""
     return {
-        "case": result["case"],
-        "status": result["status"],
+        "title": title,
         "memory": memory,
         "bars": _bars(memory["sessions"]) if memory["sessions"] else [],
         "curve": _curve(memory["curve"]) if len(memory["curve"]) > 1 else None,
-        "allowed": SLOPE,
     }
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import jinja2
 
 from mutcache.requirements import Level, Req
-from mutcache_conformance import report_charts
+from mutcache_conformance import report_charts, wording
 from mutcache_conformance.status import Status
 
 #: So many failing cases are shown with their evidence, and so many of one cause.
@@ -72,6 +72,7 @@ def _context(report: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
     failed = [result for result in report["results"] if Status(result["status"]).is_failure]
     advice = [result["case"] for result in failed if _is_advice(result)]
     causes = _causes(failed, folder)
+    device = wording.device_of(report)
     return {
         "report": report,
         "headline": _headline(report),
@@ -87,7 +88,9 @@ def _context(report: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
         "areas": _areas(report),
         "memory": [chart for result in report["results"] if (chart := report_charts.of(result))],
         "seconds": sum(result["duration"] for result in report["results"]),
-        "reported": [profile for profile in report["claim"]["profiles"] if profile["rests_on_reported_evidence"]],
+        "device": device,
+        "on_reported": wording.on_reported(device),
+        "whose_word": wording.on_whose_word(device),
     }
 
 
@@ -109,11 +112,16 @@ def _headline(report: Mapping[str, Any]) -> str:
         return f"{name} was tried on a selection of cases, from which no verdict follows."
     good = [verdict["profile"] for verdict in claim["profiles"] if verdict["verdict"] == "conformant"]
     bad = [verdict["profile"] for verdict in claim["profiles"] if verdict["verdict"] != "conformant"]
-    if not bad:
-        return f"{name} conforms to the {_profiles(good)} of the specification."
     if not good:
         return f"{name} does not conform to the {_profiles(bad)} of the specification."
-    return f"{name} conforms to the {_profiles(good)}, and does not conform to the {_profiles(bad)}."
+    rests = {verdict["profile"]: verdict["rests_on_reported_evidence"] for verdict in claim["profiles"]}
+    qualified = [profile for profile in good if rests[profile]]
+    words = f", {wording.on_reported(wording.device_of(report))}" if qualified else ""
+    if qualified not in ([], good):
+        words += f" of {_listed(qualified)}"
+    if not bad:
+        return f"{name} conforms to the {_profiles(good)} of the specification{words}."
+    return f"{name} conforms to the {_profiles(good)}{words}, and does not conform to the {_profiles(bad)}."
 
 
 def _subject(report: Mapping[str, Any]) -> str:
@@ -125,9 +133,11 @@ def _subject(report: Mapping[str, Any]) -> str:
 
 
 def _profiles(names: list[str]) -> str:
-    if len(names) == 1:
-        return f"profile {names[0]}"
-    return f"profiles {', '.join(names[:-1])} and {names[-1]}"
+    return f"profile{'s' if len(names) > 1 else ''} {_listed(names)}"
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _tone(report: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from mutcache_conformance import wording
+from mutcache_conformance.adapter import Description
 from mutcache_conformance.case import Bind, Case, Load, Run, Start, Storage
 from mutcache_conformance.child import Answer, Child, ChildTimeout
 from mutcache_conformance.evidence import Basis, Evidence, Kind, Observation
@@ -69,6 +70,7 @@ class Requester:
     Args:
         case: the case.
         child: the child, described already.
+        about: what it said of itself.
         memory: the case's storages in memory.
         step_timeout: seconds for each answer.
         case_timeout: seconds for all of them.
@@ -79,10 +81,19 @@ class Requester:
         observer: what the memory holds and must hold.
     """
 
-    def __init__(self, case: Case, child: Child, memory: Memory, *, step_timeout: float, case_timeout: float) -> None:
+    def __init__(
+        self,
+        case: Case,
+        child: Child,
+        about: Description,
+        memory: Memory,
+        *,
+        step_timeout: float,
+        case_timeout: float,
+    ) -> None:
         self.case = case
         self.evidence = Evidence()
-        self.observer = Observer(memory, child.process, case)
+        self.observer = Observer(memory, child.process, case, about.basis)
         self._child = child
         self._step_timeout, self._case_timeout = step_timeout, case_timeout
         self._deadline = time.monotonic() + case_timeout
@@ -206,7 +217,7 @@ class Requester:
             self._must_succeed(answer, f"reading output {output!r}", output)
             return into.file.bytes[into.offset : into.end].tobytes()
 
-    def _must_succeed(self, answer: Answer, what: str, subject: str) -> None:
+    def _must_succeed(self, answer: Answer, what: str, subject: str, cause: str = "reading an output") -> None:
         """End the case if the child does not show what it has."""
         if answer.succeeded:
             return
@@ -215,7 +226,7 @@ class Requester:
         raise CaseEnded(
             Status.FAIL,
             f"{what} was answered with {answer}",
-            f"reading an output was answered with {wording.masked(str(answer))}",
+            f"{cause} was answered with {wording.masked(str(answer))}",
         )
 
     # What steps speak of

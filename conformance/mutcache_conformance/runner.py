@@ -183,6 +183,11 @@ class Runner:
             if missing:
                 cause = "the runtime does not declare what the case needs"
                 return self._result(case, status, f"the runtime does not declare {', '.join(missing)}", cause)
+            if case.measure is not None and not about.tells_memory:
+                reason = (
+                    f"the memory of {about.device} cannot be measured from outside, and the runtime does not report it"
+                )
+                return self._result(case, status, reason)
             return self._result(case, status, "the host has no more than one run in flight")
         if not case.twin:
             return None
@@ -252,6 +257,7 @@ def run_case(
             script = (MeasuredScript if case.measure is not None else ScriptRun)(
                 case,
                 child,
+                about,
                 memory,
                 step_timeout=configuration.step_timeout,
                 case_timeout=configuration.case_timeout,

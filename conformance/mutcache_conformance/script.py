@@ -15,6 +15,7 @@ import numpy as np
 from mutcache.proto import parse
 from mutcache.proto.onnx_ml import ModelProto
 from mutcache_conformance import wording
+from mutcache_conformance.adapter import Description
 from mutcache_conformance.case import (
     RUN,
     Bind,
@@ -64,6 +65,7 @@ class ScriptRun(Requester):
     Args:
         case: the case.
         child: the child, described already.
+        about: what it said of itself.
         memory: the case's storages in memory.
         step_timeout: seconds for each answer.
         case_timeout: seconds for all of them.
@@ -73,8 +75,17 @@ class ScriptRun(Requester):
         observer: what the memory holds and must hold.
     """
 
-    def __init__(self, case: Case, child: Child, memory: Memory, *, step_timeout: float, case_timeout: float) -> None:
-        super().__init__(case, child, memory, step_timeout=step_timeout, case_timeout=case_timeout)
+    def __init__(
+        self,
+        case: Case,
+        child: Child,
+        about: Description,
+        memory: Memory,
+        *,
+        step_timeout: float,
+        case_timeout: float,
+    ) -> None:
+        super().__init__(case, child, about, memory, step_timeout=step_timeout, case_timeout=case_timeout)
         #: What the latest step sent, and what came back.
         self._sent = self._answered = ""
         self._course = Course(case)

@@ -15,7 +15,7 @@ from typing import Final
 
 from mutcache.proto.onnx_ml import TensorProto
 from mutcache_conformance import cases
-from mutcache_conformance.adapter import Description
+from mutcache_conformance.adapter import DEVICE_MEMORY, Description
 from mutcache_conformance.case import Case
 from mutcache_conformance.child import Child, ChildGone, ChildTimeout
 from mutcache_conformance.protocol import SOCKET_VARIABLE, ProtocolError
@@ -161,7 +161,7 @@ def _hint(error: Exception, folder: Path) -> str:
 def _capabilities(about: Description) -> Iterator[Check]:
     """Names that no case asks for do no harm, and are often misspelt."""
     known = {f"dtype:{name}" for name in TensorProto.DataType.keys()}  # noqa: SIM118 - an enum of protobuf, not a dict
-    known |= {need for case in cases.generate() for need in case.needs}
+    known |= {DEVICE_MEMORY} | {need for case in cases.generate() for need in case.needs}
     for name in sorted(about.capabilities - known):
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else ""

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mutcache_conformance import wording
 from mutcache_conformance.evidence import Encoding
 from mutcache_conformance.mustpass import Verdict
 from mutcache_conformance.report import Coverage, Run, coverage
@@ -70,6 +71,9 @@ def _parts(run: Run, folder: str, width: int) -> Iterator[Text | Table]:
     yield from _requirements(coverage(run), width)
     # Last, where a terminal stops scrolling.
     yield _verdict_table(run.verdicts())
+    if run.about is not None and any(verdict.rests_on_reported for verdict in run.verdicts()):
+        words = f"{wording.ON_REPORTED}: {wording.on_whose_word(run.about.device)}"
+        yield Text(_wrapped(words, width), "yellow")
     if run.succeeded and any(verdict.blocking for verdict in run.verdicts()):
         yield Text("Nothing fails but what is waived; that makes no profile conformant.", "yellow")
     if encodings := run.encodings():
@@ -83,14 +87,14 @@ def _parts(run: Run, folder: str, width: int) -> Iterator[Text | Table]:
 def _verdict_table(verdicts: list[Verdict]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for title in ("profile", "verdict", "required cases passed", "all cases"):
-        table.add_column(title)
+        table.add_column(title, no_wrap=title == "verdict")
     for verdict in verdicts:
         counts = ", ".join(f"{count} {status}" for status, count in verdict.counts.items())
-        if verdict.rests_on_reported:
-            counts += "; rests on what the adapter reports of memory"
+        is_qualified = verdict.rests_on_reported and verdict.is_conformant is not None
+        qualified = f", {wording.ON_REPORTED}" if is_qualified else ""
         table.add_row(
             verdict.profile.value,
-            Text(verdict.word, _COLORS[verdict.is_conformant]),
+            Text.assemble((verdict.word, _COLORS[verdict.is_conformant]), qualified),
             f"{verdict.passed} of {verdict.required}",
             counts,
         )

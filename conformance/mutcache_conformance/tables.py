@@ -66,11 +66,6 @@ class HeldTable:
             pages.sort(key=lambda page: page.key or 0)
         return cls(table, tuple(pages), table.budget)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all payloads."""
-        return sum(page.nbytes for page in self.pages)
-
     def places(self) -> list[Placement]:
         """The caller's storages among its payloads."""
         return [page.place for page in self.pages if page.place is not None]

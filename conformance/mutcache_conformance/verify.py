@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree as ET
 
 from mutcache.requirements import Profile
-from mutcache_conformance import badge, case_json, manifest, mustpass, provenance, recollection, reproduce
+from mutcache_conformance import badge, case_json, manifest, mustpass, provenance, recollection, reproduce, wording
 from mutcache_conformance.adapter import Description
 from mutcache_conformance.case import Case
+from mutcache_conformance.evidence import Kind, Observation
 from mutcache_conformance.judgement import (
     UnsoundEvidence,
     judge,
@@ -75,6 +76,13 @@ UNVERIFIABLE: Final = (
     "results.*.log",
     "results.*.rerun",
     "results.*.memory.is_limited",
+    "results.*.memory.curve.*.*",
+    "results.*.memory.sessions.*.runs.*",
+    "results.*.memory.pages.*",
+    "results.*.memory.device.is_limited",
+    "results.*.memory.device.curve.*.*",
+    "results.*.memory.device.sessions.*.runs.*",
+    "results.*.memory.device.pages.*",
     "results.*.evidence.*.phase",
     "results.*.evidence.*.requirement",
     "results.*.evidence.*.pages.*.*",
@@ -166,11 +174,9 @@ def _notes(report: Mapping[str, Any]) -> list[str]:
         notes.append(f"the suite that made it had files that its {origin['kind']} has not")
     if report["claim"]["selection"]:
         notes.append(f"it has no verdict: not all cases were asked for, or run ({report['claim']['selection']})")
-    return notes + [
-        f"profile {verdict['profile']} rests on what the adapter reports of memory"
-        for verdict in report["claim"]["profiles"]
-        if verdict["rests_on_reported_evidence"]
-    ]
+    if any(verdict["rests_on_reported_evidence"] for verdict in report["claim"]["profiles"]):
+        notes.append(f"{wording.ON_REPORTED}: {wording.on_whose_word(wording.device_of(report))}")
+    return notes
 
 
 def _suite(report: Mapping[str, Any], cases: tuple[Case, ...]) -> list[str]:
@@ -258,10 +264,14 @@ def _evidence(
         is_measured = case.measure is not None and bool(result.evidence.steps)
         if is_measured != (result.memory is not None) and status is not Status.NOT_RUN:
             yield f"{result.case}: there are {'no ' if is_measured else ''}figures of memory"
+        if result.memory is not None and ("device" in result.memory) != about.is_on_device:
+            yield f"{result.case}: the figures of memory are not those of a runtime with caches in {about.device}"
+        if any(one.basis is not about.basis for one in _of_memory(result)):
+            yield f"{result.case}: memory was not {about.basis}, as it is recorded, with caches in {about.device}"
         try:
             possible = _possible(case, result, results, about)
             if status in possible and result.evidence.steps:
-                opaque += not recollection.check(case, result.evidence, about.alignment)
+                opaque += not recollection.check(case, result.evidence, about)
         except UnsoundEvidence as error:
             if status is not Status.HARNESS_ERROR:
                 yield f"{result.case}: {error}"
@@ -273,6 +283,13 @@ def _evidence(
             f"{opaque} cases have page tables or very large storages: what was expected of their memory is taken as it "
             "is recorded, and only a rerun checks it"
         )
+
+
+def _of_memory(result: CaseResult) -> Iterator[Observation]:
+    """What was seen of bytes that a step must not change. A write that ended the process was seen by the kernel."""
+    for step in result.evidence.steps:
+        if step.answer != "crash":
+            yield from (one for one in step.observations if one.kind is Kind.UNTOUCHED)
 
 
 def _possible(

@@ -14,6 +14,8 @@ from mutcache_conformance.dtypes import dtype_of
 from mutcache_conformance.evidence import StepRecord
 from mutcache_conformance.memory import Placement, row_major
 
+#: What is added to a verdict that rests on what the adapter reports of memory.
+ON_REPORTED: Final = "on reported evidence"
 #: Integer feeds of up to so many elements are told by their values.
 _FEW: Final = 8
 
@@ -26,6 +28,27 @@ def title(record: StepRecord) -> str:
 def a(operation: str) -> str:
     """The operation with its article."""
     return f"{'an' if operation[0] in 'aeiou' else 'a'} {operation}"
+
+
+def device_of(report: Mapping[str, Any]) -> str:
+    """Where the runtime of a report keeps caches."""
+    return "cpu" if report["runtime"] is None else str(report["runtime"]["device"])
+
+
+def on_reported(device: str) -> str:
+    """What is added to a verdict that rests on what the adapter reports of memory.
+
+    Args:
+        device: where caches are: ``cpu`` where the adapter was asked of memory of its own process.
+    """
+    return ON_REPORTED if device == "cpu" else f"{ON_REPORTED} (memory of {device})"
+
+
+def on_whose_word(device: str) -> str:
+    """Why evidence is reported."""
+    if device == "cpu":
+        return "some memory of the runtime cannot be looked into, and what it holds is what the adapter reports"
+    return f"caches are in the memory of {device}, and what they hold there is what the adapter reports"
 
 
 def phases(names: Iterable[Phase]) -> str:

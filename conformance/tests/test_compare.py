@@ -26,14 +26,30 @@ def result(status: str = "pass", reason: str = "", **changes: Any) -> dict[str, 
     }
 
 
+def verdict(profile: str, word: str, passed: int, required: int) -> dict[str, Any]:
+    return {
+        "profile": profile,
+        "verdict": word,
+        "passed": passed,
+        "required": required,
+        "rests_on_reported_evidence": False,
+    }
+
+
 def report(**results: dict[str, Any]) -> dict[str, Any]:
     return {
         "claim": {
             "selection": "",
             "specification": {"version": "1", "requirements_sha256": "r"},
-            "profiles": [{"profile": "dense", "verdict": "conformant", "passed": 3, "required": 3}],
+            "profiles": [verdict("dense", "conformant", 3, 3)],
         },
-        "runtime": {"runtime": "toy", "runtime_version": "1", "adapter": "toys", "adapter_version": "2"},
+        "runtime": {
+            "runtime": "toy",
+            "runtime_version": "1",
+            "adapter": "toys",
+            "adapter_version": "2",
+            "device": "cpu",
+        },
         "suite": {"cases_sha256": "s"},
         "environment": {"python": "3", "os": "Linux", "cpu": "x", "packages": {"numpy": "2.0"}},
         "configuration": {"nonce": 0, "options": {}},
@@ -110,6 +126,7 @@ def observed(**changes: str) -> dict[str, Any]:
     ("after", "words"),
     [
         (observed(found="bb"), "step 3 (run): contents of cache: found aa before, bb after"),
+        (observed(basis="reported"), "step 3 (run): contents of cache: observed before, reported after"),
         (result(evidence=[{**STEP, "phase": "bind"}], evidence_sha256="f"), "phase 'none' before, 'bind' after"),
         (result(evidence=[{**STEP, "observations": []}], evidence_sha256="f"), "1 observations before, 0 after"),
         (result(evidence=[STEP, STEP], evidence_sha256="f"), "1 steps before, 2 after"),
@@ -131,19 +148,20 @@ def test_a_case_that_was_drawn_otherwise_is_compared_by_status_alone() -> None:
 def test_verdicts_and_conditions() -> None:
     before, after = report(), report()
     after["claim"]["profiles"] = [
-        {"profile": "dense", "verdict": "not conformant", "passed": 2, "required": 3},
-        {"profile": "flow", "verdict": "conformant", "passed": 1, "required": 1},
+        verdict("dense", "not conformant", 2, 3),
+        verdict("flow", "conformant", 1, 1) | {"rests_on_reported_evidence": True},
     ]
-    after["runtime"]["runtime_version"] = "2"
+    after["runtime"] |= {"runtime_version": "2", "device": "cuda:0"}
     after["configuration"]["nonce"] = 7
     after["environment"]["packages"] = {"onnx": "1.23"}
     comparison = compare(before, after)
     assert (comparison.before, comparison.after) == ("toy 1", "toy 2")
     assert [(one.what, one.before, one.after) for one in comparison.verdicts] == [
         ("dense", "conformant (3 of 3)", "not conformant (2 of 3)"),
-        ("flow", "not claimed", "conformant (1 of 1)"),
+        ("flow", "not claimed", "conformant (1 of 1), on reported evidence (memory of cuda:0)"),
     ]
     assert [(one.what, one.before, one.after) for one in comparison.conditions] == [
+        ("device", "cpu", "cuda:0"),
         ("nonce", "0", "7"),
         ("numpy", "2.0", ""),
         ("onnx", "", "1.23"),

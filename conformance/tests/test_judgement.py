@@ -10,16 +10,19 @@ import pytest
 from toy_cases import CASES, OPTIONAL, OVERFLOW, READ_ONLY, READ_ONLY_LATE, VALID
 
 from mutcache_conformance import recollection
-from mutcache_conformance.adapter import Description
+from mutcache_conformance.adapter import DEVICE_MEMORY, Description
 from mutcache_conformance.adapters import command_of
-from mutcache_conformance.case import Case, Measure, Start
-from mutcache_conformance.evidence import Evidence, Kind, Observation, StepRecord
+from mutcache_conformance.case import Bind, Case, Measure, Start, Storage
+from mutcache_conformance.evidence import Basis, Evidence, Kind, Observation, StepRecord
 from mutcache_conformance.figures import PER_RUN, SLOPE, WORKSPACE, Figures, SessionFigures, findings
 from mutcache_conformance.judgement import UnsoundEvidence, judge, judge_unplayed, may_still_fail
 from mutcache_conformance.runner import Configuration, Runner
 from mutcache_conformance.status import CaseResult, Status
 
 MIB = 1 << 20
+ABOUT = Description("r", "", "a", "", alignment=1)
+#: The same with caches on a device.
+ELSEWHERE = dataclasses.replace(ABOUT, device="cuda:0")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +43,7 @@ def test_evidence_says_what_the_run_said(results: dict[str, dict[str, CaseResult
             if result.evidence.steps:
                 statuses.add(result.status)
                 assert judge(CASES[result.case], result.evidence) is result.status
-                recollection.check(CASES[result.case], result.evidence, 1)
+                recollection.check(CASES[result.case], result.evidence, ABOUT)
     assert statuses >= {Status.PASS, Status.FAIL, Status.CRASH, Status.NOT_APPLICABLE}
 
 
@@ -133,7 +136,18 @@ def test_what_the_harness_looks_at_is_worked_out_again(
         del observations[at]
     assert judge(VALID, evidence) is Status.PASS  # for all that it says
     with pytest.raises(UnsoundEvidence, match=r"step 3 \(run\): "):
-        recollection.check(VALID, evidence, 1)
+        recollection.check(VALID, evidence, ABOUT)
+
+
+def test_nobody_sees_memory_of_a_device(results: dict[str, dict[str, CaseResult]]) -> None:
+    evidence = _copy(results["Toy"][VALID.id])
+    with pytest.raises(UnsoundEvidence, match=r"observed\), and it must be .*reported"):
+        recollection.check(VALID, evidence, ELSEWHERE)
+    for record in evidence.steps:
+        record.observations = [dataclasses.replace(one, basis=Basis.REPORTED) for one in record.observations]
+    recollection.check(VALID, evidence, ELSEWHERE)
+    with pytest.raises(UnsoundEvidence, match=r"reported\), and it must be .*observed"):
+        recollection.check(VALID, evidence, ABOUT)
 
 
 def test_evidence_of_another_case_is_not_this_ones(results: dict[str, dict[str, CaseResult]]) -> None:
@@ -142,9 +156,9 @@ def test_evidence_of_another_case_is_not_this_ones(results: dict[str, dict[str, 
         VALID,
         storages=tuple(dataclasses.replace(one, content=bytes(len(one.content or b""))) for one in VALID.storages),
     )
-    recollection.check(VALID, evidence, 1)
+    recollection.check(VALID, evidence, ABOUT)
     with pytest.raises(UnsoundEvidence):
-        recollection.check(other, evidence, 1)
+        recollection.check(other, evidence, ABOUT)
 
 
 def test_a_success_where_a_refusal_is_due_cannot_pass(results: dict[str, dict[str, CaseResult]]) -> None:
@@ -156,14 +170,22 @@ def test_a_success_where_a_refusal_is_due_cannot_pass(results: dict[str, dict[st
 
 
 def test_what_is_not_played() -> None:
-    about = Description("r", "", "a", "", frozenset(), concurrent_runs=False)
     overlapping = dataclasses.replace(VALID, script=(Start("run", "session", {}),))
-    assert judge_unplayed(OPTIONAL, about, None) is Status.UNSUPPORTED
-    assert judge_unplayed(overlapping, about, None) is Status.UNSUPPORTED
-    assert judge_unplayed(VALID, about, None) is None
-    assert judge_unplayed(READ_ONLY, about, Status.PASS) is None
-    assert judge_unplayed(READ_ONLY, about, Status.CRASH) is Status.FAIL
-    assert judge_unplayed(READ_ONLY_LATE, about, Status.UNSUPPORTED) is Status.UNSUPPORTED
+    assert judge_unplayed(OPTIONAL, ABOUT, None) is Status.UNSUPPORTED
+    assert judge_unplayed(overlapping, ABOUT, None) is Status.UNSUPPORTED
+    assert judge_unplayed(VALID, ABOUT, None) is None
+    assert judge_unplayed(READ_ONLY, ABOUT, Status.PASS) is None
+    assert judge_unplayed(READ_ONLY, ABOUT, Status.CRASH) is Status.FAIL
+    assert judge_unplayed(READ_ONLY_LATE, ABOUT, Status.UNSUPPORTED) is Status.UNSUPPORTED
+
+
+def test_memory_of_a_device_is_measured_where_the_runtime_tells_it() -> None:
+    measured = dataclasses.replace(VALID, measure=Measure())
+    telling = dataclasses.replace(ELSEWHERE, capabilities=frozenset({DEVICE_MEMORY}))
+    assert judge_unplayed(measured, ELSEWHERE, None) is Status.UNSUPPORTED
+    assert judge_unplayed(measured, telling, None) is None
+    assert judge_unplayed(measured, ABOUT, None) is None
+    assert judge_unplayed(VALID, ELSEWHERE, None) is None
 
 
 @pytest.mark.parametrize(
@@ -198,6 +220,13 @@ def _figures(growth: int = 100 * MIB, run: int = 0, step: int = 0) -> Figures:
     return made
 
 
+#: Sessions that were not to be compared, and such with other caches than they have bound.
+_RENAMED = [{**session, "session": session["session"].upper()} for session in _figures(2 * MIB).to_json()["sessions"]]
+_LARGER = [
+    {**session, "cache_bytes": 2 * session["cache_bytes"]} for session in _figures(2 * MIB).to_json()["sessions"]
+]
+
+
 def test_the_slope_is_that_of_growth_over_cache() -> None:
     assert _figures(growth=MIB + 48 * MIB).slope == 0.5
     assert _figures(step=100).per_run == pytest.approx(100)
@@ -222,11 +251,19 @@ def test_limits(figures: Figures, wrong: list[str]) -> None:
 
 
 def _measured(results: dict[str, dict[str, CaseResult]], figures: Figures) -> tuple[Case, Evidence]:
-    case = dataclasses.replace(VALID, measure=Measure(("small", "large")))
+    """A case that binds the caches of two more sessions at its end, and its evidence."""
+    sizes = {"small": 32 * MIB, "large": 128 * MIB}
+    case = dataclasses.replace(
+        VALID,
+        measure=Measure(tuple(sizes)),
+        storages=(*VALID.storages, *(Storage(name, 2, (nbytes,)) for name, nbytes in sizes.items())),
+        script=(*VALID.script, *(Bind(name, name, {"cache": name}) for name in sizes)),
+    )
     evidence = _copy(results["Toy"][VALID.id])
-    evidence.steps[-1].observations += [
-        Observation(Kind.MEMORY, one.subject, one.expected, one.found) for one in findings(figures)
-    ]
+    untouched = Observation(Kind.UNTOUCHED, "every other byte", "unchanged", "unchanged")
+    for index in range(len(VALID.script), len(case.script)):
+        evidence.steps.append(StepRecord(index, "bind", answer="ok", observations=[untouched]))
+    evidence.steps[-1].observations += [one.observation for one in findings(figures)]
     return case, evidence
 
 
@@ -243,6 +280,8 @@ def test_figures_that_bear_the_verdict_out(results: dict[str, dict[str, CaseResu
         ({"per_run": 1.0}, "make a per_run of"),
         ({"sessions": []}, "make a slope of None"),
         ({"curve": []}, "make a per_run of None"),
+        ({"sessions": _RENAMED}, "not those of the sessions"),
+        ({"sessions": _LARGER, "slope": 1 / 192}, "not those of the sessions"),
     ],
 )
 def test_figures_that_do_not(results: dict[str, dict[str, CaseResult]], change: dict[str, Any], words: str) -> None:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from mutcache_conformance.adapter import DeviceMemory
 from mutcache_conformance.memory import MemoryFile
-from mutcache_conformance.meter import Meter, Unmeasurable, slope
+from mutcache_conformance.meter import DeviceMeter, Meter, Unmeasurable, slope
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is measured through Linux's /proc")
 
@@ -168,6 +169,41 @@ def test_another_system_cannot_be_measured(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(Unmeasurable, match="this is darwin"):
         Meter(1)
+
+
+class Device:
+    """A device whose memory is counted by who allocates it."""
+
+    def __init__(self, allocated: int) -> None:
+        self.allocated = self.peak = allocated
+
+    def allocate(self, nbytes: int) -> None:
+        self.allocated += nbytes
+        self.peak = max(self.peak, self.allocated)
+
+    def tell(self, reset: bool) -> DeviceMemory:
+        told = DeviceMemory(self.allocated, self.peak)
+        self.peak = self.allocated if reset else self.peak
+        return told
+
+
+def test_memory_of_a_device_is_watched_as_that_of_a_process_is() -> None:
+    device = Device(100)
+    meter = DeviceMeter(device.tell)
+    device.allocate(1000)
+    device.allocate(-1000)  # before any window
+    whole = meter.open()
+    device.allocate(30)
+    first = meter.open()
+    device.allocate(8)
+    device.allocate(-8)
+    assert meter.growth(first, whole) == [8, 38]
+    second = meter.open()  # which counts the peak anew
+    device.allocate(-10)
+    assert meter.growth(second, first, whole) == [0, 8, 38]
+    device.allocate(15)
+    assert meter.growth(second, first, whole) == [5, 8, 38]
+    assert meter.resident() == 135
 
 
 @pytest.mark.parametrize(

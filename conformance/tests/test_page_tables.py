@@ -201,6 +201,7 @@ class Scene:
 
     def __init__(self, memory: Memory, process: ProcessMemory) -> None:
         self.process = process
+        self.basis = Basis.OBSERVED
         self.own = [np.full(16, fill, np.uint8) for fill in (7, 9)]  # payloads that runs have made
         base = memory.files[0].bytes.ctypes.data
         table = HeldTable.of(lent(payloads(2)), memory.placements)
@@ -235,7 +236,7 @@ class Scene:
 
         blind = [page.payload for page in expected.pages]
         view = TableView("table", "cache", told, read, self.lent)
-        return TableExaminer(view, self.table, self.process, step=3).examine(expected, **more)
+        return TableExaminer(view, self.table, self.process, self.basis, step=3).examine(expected, **more)
 
 
 @pytest.fixture
@@ -305,6 +306,39 @@ def created(scene: Scene) -> Pages:
     return dataclasses.replace(before, pages=(*before.pages, PageImage(0, DIMS, bytes(8), identity=-5)))
 
 
+def test_on_a_device_the_adapters_word_is_taken_for_all_pages(scene: Scene) -> None:
+    expected = created(scene)
+    told = scene.told(expected)
+    scene.basis = Basis.REPORTED
+    found = scene.examine(expected, told)
+    assert found.problems == []
+    assert {page.basis for page in found.pages} == {Basis.REPORTED}
+    assert {one.basis for one in found.observations} == {Basis.REPORTED}
+    # Payloads that runs have made are where nobody else writes.
+    assert {one.subject for one in found.observations if one.kind is Kind.POKE} == {"cache[0]", "cache[1]"}
+
+
+def test_addresses_of_a_device_are_not_those_of_the_process(scene: Scene) -> None:
+    expected = created(scene)
+    told = scene.told(expected)
+    scene.basis = Basis.REPORTED
+
+    def examined(address: int) -> list[str]:
+        view = TableView("table", "cache", told, read, scene.lent)
+        told["pages"][3]["address"] = str(address)
+        return causes(TableExaminer(view, scene.table, scene.process, scene.basis, step=3).examine(expected))
+
+    def read(output: str, offset: int, nbytes: int, *, page: int | None = None) -> bytes:
+        del output
+        if page in (0, 1):  # which the caller changes from outside
+            return ctypes.string_at(int(told["pages"][page]["address"]) + offset, nbytes)
+        return expected.pages[page or 0].payload[offset : offset + nbytes]
+
+    assert examined(scene.lent[0][1] + 4096) == []
+    assert examined(64) == []
+    assert examined(scene.own[0].ctypes.data + 8) == ["payloads overlap"]
+
+
 def test_a_page_that_a_run_makes_lies_in_memory_of_its_own(scene: Scene) -> None:
     expected = created(scene)
     told = scene.told(expected)
@@ -339,7 +373,7 @@ def test_a_page_that_shows_a_copy_of_its_payload(scene: Scene) -> None:
         return ctypes.string_at(copy.ctypes.data if str(address) == view_of else address + offset, nbytes)
 
     view = TableView("table", "cache", told, read, scene.lent)
-    found = TableExaminer(view, scene.table, scene.process, step=3).examine(expected)
+    found = TableExaminer(view, scene.table, scene.process, scene.basis, step=3).examine(expected)
     assert causes(found) == ["a page is a copy of its payload"]
     assert scene.own[0].tobytes() == bytes([7]) * 16  # it is as it was before the poke
 

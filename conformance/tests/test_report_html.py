@@ -160,7 +160,7 @@ def test_little_noise_is_not_drawn_as_growth() -> None:
     quiet = {"case": "c", "status": "pass", "memory": {**MEMORY, "curve": [[1, 1 << 30], [9, (1 << 30) + 4096]]}}
     chart = report_charts.of(quiet)
     assert chart is not None
-    points = [float(point.partition(",")[2]) for point in chart["curve"]["path"].split()]
+    points = [float(point.partition(",")[2]) for point in chart["parts"][0]["curve"]["path"].split()]
     assert abs(points[0] - points[1]) < 1.0
 
 

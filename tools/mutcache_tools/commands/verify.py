@@ -74,8 +74,12 @@ def _tell(output: Output, folder: Path, made: Verification, sample: Sample | Non
     for note in made.notes:
         output.line(("note: ", "yellow"), note)
     if made.report is not None:
+        from mutcache_conformance import wording
+
         for verdict in made.report["claim"]["profiles"]:
             told = f"{verdict['profile']}: {verdict['verdict']}, {verdict['passed']} of {verdict['required']}"
+            if verdict["rests_on_reported_evidence"]:
+                told += f", {wording.on_reported(wording.device_of(made.report))}"
             output.line((told, "" if is_sound else "dim"))
     output.line(f"{folder}: ", ("sound", "bold green") if is_sound else ("not sound", "bold red"))
     output.line((_HONESTY, "dim"))
