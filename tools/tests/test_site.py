@@ -61,6 +61,7 @@ See MC-ALIAS-007, ``MC-ALIAS-008``, :mc:req:`MC-ALIAS-007`, and not MC-ALIAS-999
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the built site."""
     from sphinx.application import Sphinx
+    from sphinx.util.docutils import docutils_namespace, patch_docutils
 
     tmp_path = tmp_path_factory.mktemp("site")
     source = tmp_path / "source"
@@ -68,7 +69,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in (("conf.py", CONF), ("chapter.rst", CHAPTER), ("index.rst", INDEX)):
         (source / name).write_text(text, encoding="utf-8")
     built = tmp_path / "built"
-    with pytest.MonkeyPatch.context() as patch:
+    # What Sphinx changes of docutils, it changes back: other tests read chapters without it.
+    with pytest.MonkeyPatch.context() as patch, patch_docutils(str(source)), docutils_namespace():
         patch.setattr(pages, "write", lambda _: None)
         app = Sphinx(
             str(source), str(source), str(built), str(tmp_path / "trees"), "html", status=None, warningiserror=True
