@@ -7,6 +7,7 @@ back waits for that stream alone: memory that another stream writes must be wait
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -164,9 +165,10 @@ class CupyDevice:
         with self._current:
             self.cupy.cuda.get_current_stream().synchronize()
 
-    def elapsed(self, action: Callable[[], None]) -> float:
-        """Seconds between two events of the current stream around ``action``."""
+    def elapsed(self, action: Callable[[], None], before: Callable[[], object] = lambda: None) -> float:
+        """Seconds between two events of the current stream around ``action``, which ``before`` keeps busy meanwhile."""
         first, last = (self.cupy.cuda.Event() for _ in range(2))
+        before()
         first.record()
         action()
         last.record()
@@ -187,4 +189,5 @@ class CupyDevice:
 
 
 def _one_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
+    """The first line that has words: CuPy's begin with a rule."""
+    return next((line.strip() for line in str(error).splitlines() if re.search(r"\w", line)), type(error).__name__)

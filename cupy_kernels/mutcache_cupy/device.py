@@ -89,8 +89,12 @@ class Device(Protocol):
     def synchronize(self) -> None:
         """Wait for everything that was launched."""
 
-    def elapsed(self, action: Callable[[], None]) -> float:
-        """Seconds that what ``action`` launches takes on the device."""
+    def elapsed(self, action: Callable[[], None], before: Callable[[], object] = lambda: None) -> float:
+        """Seconds that what ``action`` launches takes on the device.
+
+        ``before`` launches work that is not timed: while the device does it, ``action`` is launched, which can take the
+        host longer than it takes the device.
+        """
 
     def captured(self, action: Callable[[], None]) -> Callable[[], None]:
         """What ``action`` launches, to be launched again as a whole: a graph, where the device has them."""

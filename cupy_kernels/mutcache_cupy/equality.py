@@ -26,15 +26,29 @@ def check_equality(device: Device, *, small: bool = False) -> dict[str, Any]:
     Returns:
         ``checked``: how many comparisons; ``wrong``: the names of those that failed; ``is_right``.
     """
-    wrong = []
-    checked = 0
-    for name, is_right in itertools.chain(
-        _dense(device), _refusals(device), _pages(device, small=small), _patterns(device, small=small), _types(device)
+    found: dict[str, Any] = {}
+    for found in equality(device, small=small):  # noqa: B007 - the last one is wanted
+        pass
+    return found
+
+
+def equality(device: Device, *, small: bool = False) -> Iterator[dict[str, Any]]:
+    """The same, told after every kind of comparison, as far as it has come."""
+    checked, wrong = 0, list[str]()
+    for kind in (
+        _dense(device),
+        _refusals(device),
+        _pages(device, small=small),
+        _types(device),
+        _patterns(device, small=small),
     ):
-        checked += 1
-        if not is_right:
-            wrong.append(name)
-    return {"checked": checked, "wrong": wrong, "is_right": not wrong}
+        for name, is_right in kind:
+            checked += 1
+            if not is_right:
+                wrong.append(name)
+            if checked % 100 == 0:
+                yield {"checked": checked, "wrong": wrong, "is_right": not wrong}
+    yield {"checked": checked, "wrong": wrong, "is_right": not wrong}
 
 
 def encoded(

@@ -67,11 +67,11 @@ class Prediction:
     """What a kernel should reach on a device of the H200 class, before one has run it.
 
     Attributes:
-        name: what is written.
-        kernel: the kernel that writes it.
+        name: what is moved.
+        kernel: the kernel that moves it.
         read: bytes read an element.
         written: bytes written an element.
-        goal: the share of a device copy's rate that is to be reached.
+        goal: the share of a device copy's rate that is to be reached, where the design has one.
         instructions: of a thread an element, at most.
         share: the predicted share: 1 where memory is the limit, less where the instructions are.
     """
@@ -80,33 +80,38 @@ class Prediction:
     kernel: str
     read: float
     written: float
-    goal: float
+    goal: float | None
     instructions: float
     share: float
 
 
-#: Written bytes an element: a code, and of each group a scale, and a correction.
-_GOALS: Final = (
-    ("dense, fp16", "dense_update", 2.0, 0.90),
-    ("FP8 cast", "encode_cast_e4m3_f16", 1.0, 0.90),
-    ("INT8, groups of 32", "encode_symmetric_8_f16", 1 + 2 / 32, 0.90),
-    ("INT4, groups of 32", "encode_symmetric_4_f16", 1 / 2 + 2 / 32, 0.80),
-    ("MXFP4, groups of 32", "encode_scaled_e2m1_f16", 1 / 2 + 1 / 32, 0.80),
-    ("NVFP4-like, groups of 16", "encode_scaled_e2m1_f16", 1 / 2 + 1 / 16, 0.80),
-    ("INT2, groups of 32", "encode_symmetric_2_f16", 1 / 4 + 2 / 32, 0.75),
-    ("UINT2 and correction, groups of 32", "encode_correction_2_f16", 1 / 4 + 4 / 32, 0.75),
+#: Of pages: what kernels call the codec, bytes an element (its code, and of each group a scale and a correction), goal.
+_PAGES: Final = (
+    ("FP8 cast", "cast_e4m3", 1.0, 0.90),
+    ("INT8, groups of 32", "symmetric_8", 1 + 2 / 32, 0.90),
+    ("scaled FP8, groups of 32", "scaled_e4m3", 1 + 4 / 32, None),
+    ("INT4, groups of 32", "symmetric_4", 1 / 2 + 2 / 32, 0.80),
+    ("MXFP4, groups of 32", "scaled_e2m1", 1 / 2 + 1 / 32, 0.80),
+    ("NVFP4-like, groups of 16", "scaled_e2m1", 1 / 2 + 1 / 16, 0.80),
+    ("INT2, groups of 32", "symmetric_2", 1 / 4 + 2 / 32, 0.75),
+    ("UINT2 and correction, groups of 32", "correction_2", 1 / 4 + 4 / 32, 0.75),
 )
 
 
 def predictions(document: dict[str, Any], architecture: str = "sm_90") -> list[Prediction]:
     """Predictions from the bytes of the layouts and the instructions of the main loops, for fp16 values."""
-    found = []
-    for name, kernel, written, goal in _GOALS:
+
+    def predicted(name: str, kernel: str, read: float, written: float, goal: float | None) -> Prediction:
         elements = 16 // 2 if kernel == "dense_update" else VECTOR  # of one item
         instructions = document["kernels"][kernel][architecture]["loop"] / elements
-        memory, issue = (2 + written) / COPY_RATE, instructions / ISSUE_RATE
-        found.append(Prediction(name, kernel, 2.0, written, goal, instructions, memory / max(memory, issue)))
-    return found
+        memory, issue = (read + written) / COPY_RATE, instructions / ISSUE_RATE
+        return Prediction(name, kernel, read, written, goal, instructions, memory / max(memory, issue))
+
+    return [
+        predicted("dense, fp16", "dense_update", 2.0, 2.0, 0.90),
+        *(predicted(name, f"encode_{codec}_f16", 2.0, nbytes, goal) for name, codec, nbytes, goal in _PAGES),
+        *(predicted(f"decode {name}", f"decode_{codec}_f16", nbytes, 2.0, None) for name, codec, nbytes, _ in _PAGES),
+    ]
 
 
 def main() -> int:

@@ -1,4 +1,8 @@
-"""The CPU in a device's place: the kernels' own sources, compiled by a C++ compiler with the host shim."""
+"""The CPU in a device's place: the kernels' own sources, compiled by a C++ compiler with the host shim.
+
+Every access of a kernel is checked first: that it is aligned, lies in memory that this module allocated, and meets no
+access of another thread of the launch. A device would end with an error there, or write what depends on luck.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -29,13 +34,19 @@ OPTIONS: Final = (
     "-fno-fast-math",
     "-fno-strict-aliasing",
     "-fPIC",
-    "-shared",
     "-Wall",
     "-Wextra",
     "-Werror",
     "-Wno-unknown-pragmas",
 )
+#: What the compiler calls functions of host_runtime.cc for: accesses, and behaviour that is undefined.
+_CHECKS: Final = "-fsanitize=thread,alignment,bounds,shift,signed-integer-overflow,integer-divide-by-zero,bool,enum"
+_RUNTIME: Final = "host_runtime.cc"
 _ALIGNMENT: Final = 256
+
+
+class KernelFault(RuntimeError):  # noqa: N818 - CUDA's word
+    """A kernel did what a device refuses, or what depends on the order of its threads; the launch has ended there."""
 
 
 class HostDevice:
@@ -44,6 +55,8 @@ class HostDevice:
     Args:
         block: threads of a block, a multiple of 32. Fewer than on a device: a thread costs some microseconds here.
         blocks: blocks along x at most. Few, so that threads take several items.
+        order: 0 for blocks and threads in their order, else the seed of another one.
+        library: other kernels than those of this package, built by :func:`build`.
 
     Raises:
         DeviceUnavailable: there is no C++ compiler.
@@ -52,16 +65,19 @@ class HostDevice:
     name = "host shim"
     id = 0
 
-    def __init__(self, block: int = 64, blocks: int = 4) -> None:
+    def __init__(self, block: int = 64, blocks: int = 4, order: int = 0, library: Path | None = None) -> None:
         self.blocks = blocks
         self._block = block
-        self._libraries = {unit: _library(unit) for unit in UNITS}
-        self._kernels: dict[str, tuple[Any, Any]] = {}
+        self._order = order
+        self._library = _load(library or _library())
+        self._owned: dict[int, int] = {}  # start and end of the memory that kernels may use
 
     def empty(self, nbytes: int) -> Array:
         """Uninitialized bytes."""
         raw = np.empty(nbytes + _ALIGNMENT, np.uint8)
         start = -raw.ctypes.data % _ALIGNMENT
+        address = raw.ctypes.data + start
+        self._own(raw, address, address + nbytes)
         return raw[start : start + nbytes]
 
     def upload(self, array: Array | Record) -> Array:
@@ -84,7 +100,8 @@ class HostDevice:
         *,
         writable: bool = True,
     ) -> DeviceView:
-        """An array over bytes of ``buffer`` that looks like one of a device."""
+        """An array over bytes of ``buffer`` that looks like one of a device; kernels may use all of ``buffer``."""
+        self._own(buffer, *_range_of(buffer))
         address = self.address(buffer) + offset
         return DeviceView(buffer, address, dtype, shape, strides, Place(self.id), self.read, writable=writable)
 
@@ -115,19 +132,48 @@ class HostDevice:
         """The address of the first byte."""
         return storage_of(array).address
 
-    def launch(self, kernel: str, grid: tuple[int, int], table: Array, status: Array) -> None:
-        """Run a kernel to its end."""
-        if kernel not in self._kernels:
-            self._kernels[kernel] = self._find(kernel)
-        library, entry = self._kernels[kernel]
-        arguments = (ctypes.c_void_p(self.address(array)) for array in (table, status))
-        library.mutcache_host_launch(entry, *grid, self._block, *arguments)
+    def launch(self, kernel: str, grid: tuple[int, int], table: Any, status: Any) -> None:
+        """Run a kernel to its end.
+
+        Raises:
+            KernelFault: it does what a device refuses; the message has the kernel, the thread and the address.
+            ValueError: there is no such kernel.
+        """
+        try:
+            entry = getattr(self._library, f"mutcache_{kernel}")
+        except AttributeError:
+            raise ValueError(f"there is no kernel {kernel!r}") from None
+        bounds = np.array(sorted(self._owned.copy().items()), np.uintp)
+        fault = self._library.mutcache_host_launch(
+            entry,
+            *grid,
+            self._block,
+            ctypes.c_void_p(self.address(table)),
+            ctypes.c_void_p(self.address(status)),
+            bounds.ctypes.data_as(ctypes.c_void_p),
+            ctypes.c_size_t(len(bounds)),
+            self._order,
+        )
+        if fault:
+            raise KernelFault(f"{kernel}: {fault.decode()}")
+
+    def owns(self, address: int, nbytes: int) -> bool:
+        """Whether all of these bytes are memory of this device."""
+        # A copy: the end of an array, which can come at any moment, changes it.
+        return any(start <= address and address + nbytes <= stop for start, stop in self._owned.copy().items())
+
+    def _own(self, owner: object, start: int, stop: int) -> None:
+        """Let kernels use memory as long as ``owner`` lives, if they may not anyway."""
+        if start < stop and not self.owns(start, stop - start):
+            self._owned[start] = stop
+            weakref.finalize(owner, self._owned.pop, start, None)
 
     def synchronize(self) -> None:
         """There is nothing to wait for."""
 
-    def elapsed(self, action: Callable[[], None]) -> float:
+    def elapsed(self, action: Callable[[], None], before: Callable[[], object] = lambda: None) -> float:
         """Seconds by the clock; they say nothing about a device."""
+        before()
         start = time.perf_counter()
         action()
         return time.perf_counter() - start
@@ -136,13 +182,10 @@ class HostDevice:
         """The action itself."""
         return action
 
-    def _find(self, kernel: str) -> tuple[Any, Any]:
-        for library in self._libraries.values():
-            try:
-                return library, getattr(library, f"mutcache_{kernel}")
-            except AttributeError:
-                continue
-        raise ValueError(f"there is no kernel {kernel!r}")
+
+def _range_of(array: Any) -> tuple[int, int]:
+    found = storage_of(array).byte_range
+    return found.start, found.stop
 
 
 def _bytes_at(address: int, nbytes: int) -> Array:
@@ -161,19 +204,47 @@ def compiler() -> str | None:
 
 
 @cache
-def _library(unit: str) -> ctypes.CDLL:
-    command = compiler()
-    if command is None:
-        raise DeviceUnavailable("no C++ compiler: install g++, or name one in CXX")
+def _library() -> Path:
+    """The kernels of this package, compiled once."""
+    command = _compiler()
     version = subprocess.run([command, "--version"], check=True, capture_output=True, text=True).stdout
-    path = cached(f"{digest(unit, command, version, *OPTIONS)}.so")
+    path = cached(f"{digest(_RUNTIME, *map(digest, UNITS), command, version, _CHECKS, *OPTIONS)}.so")
     if not path.exists():
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            built = Path(folder) / "library.so"
-            source = FOLDER / unit
-            arguments = [command, *OPTIONS, "-x", "c++", "-include", "host_shim.h", str(source), "-o", str(built)]
-            done = subprocess.run(arguments, cwd=FOLDER, capture_output=True, text=True, check=False)
+        build([FOLDER / unit for unit in UNITS], path)
+    return path
+
+
+def build(units: Sequence[Path], path: Path) -> None:
+    """Compile kernels, with checks, to a library for :class:`HostDevice`.
+
+    Raises:
+        DeviceUnavailable: there is no C++ compiler.
+        RuntimeError: they do not compile; the message has the compiler's report.
+    """
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+
+        def run(*arguments: str) -> None:
+            command = [_compiler(), *OPTIONS, *arguments]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
             if done.returncode:
-                raise RuntimeError(f"{command} does not compile {unit}:\n{done.stderr}")
-            os.replace(built, path)  # other processes may be compiling the same
-    return ctypes.CDLL(str(path))
+                raise RuntimeError(f"{command[0]} does not compile the kernels:\n{done.stderr}")
+
+        shim = ("-I", str(FOLDER), "-include", "host_shim.h", "-x", "c++")
+        run(_CHECKS, *shim, "-c", *(str(unit) for unit in units))
+        # The runtime has what the checks call, so that no sanitizer is linked.
+        run("-shared", "-o", "library.so", *(f"{unit.stem}.o" for unit in units), str(FOLDER / _RUNTIME))
+        os.replace(Path(folder) / "library.so", path)  # other processes may be compiling the same
+
+
+@cache
+def _load(path: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(path))
+    library.mutcache_host_launch.restype = ctypes.c_char_p
+    return library
+
+
+def _compiler() -> str:
+    found = compiler()
+    if found is None:
+        raise DeviceUnavailable("no C++ compiler: install g++, or name one in CXX")
+    return found

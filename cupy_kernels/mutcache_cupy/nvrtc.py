@@ -25,6 +25,8 @@ OPTIONS: Final = (
     "--prec-sqrt=true",
     "--ptxas-options=-v",
 )
+#: The least compute capability: conversions between floats that kernels use are instructions from it on.
+_LEAST: Final = 80
 #: The architectures that every kernel is compiled for in the tests.
 ARCHITECTURES: Final = ("sm_80", "sm_90", "sm_100", "sm_120")
 
@@ -49,15 +51,24 @@ class Compiled:
 class Nvrtc:
     """The library.
 
+    Attributes:
+        version: such as ``13.0``; ``major`` is its first number.
+        architectures: the compute capabilities that it compiles for, such as 90.
+
     Raises:
         DeviceUnavailable: it is not installed.
     """
 
     def __init__(self) -> None:
         self._library = _load()
-        major, minor = ctypes.c_int(), ctypes.c_int()
+        major, minor, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
         self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+        self.major = major.value
         self.version = f"{major.value}.{minor.value}"
+        self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
+        architectures = (ctypes.c_int * count.value)()
+        self._call("nvrtcGetSupportedArchs", architectures)
+        self.architectures = tuple(architectures)
 
     def compile(self, unit: str, architecture: str) -> Compiled:
         """Compile one of the units; the cache is neither read nor written.
@@ -108,6 +119,32 @@ def nvrtc() -> Nvrtc:
         DeviceUnavailable: it is not installed.
     """
     return Nvrtc()
+
+
+def target(capability: str, driver: int) -> str:
+    """The architecture to compile for: the newest that runs on a device.
+
+    Args:
+        capability: the device's compute capability, such as ``90``.
+        driver: the CUDA version that the driver is for, such as 13000 for 13.0.
+
+    Raises:
+        DeviceUnavailable: NVRTC is not installed, or what it compiles cannot be loaded; the message says why.
+    """
+    number, library = int(capability), nvrtc()
+    device = f"a device of compute capability {number // 10}.{number % 10}"
+    if number < _LEAST:
+        raise DeviceUnavailable(f"{device}: the kernels need {_LEAST // 10}.{_LEAST % 10} and later")
+    if driver // 1000 < library.major:
+        version = f"{driver // 1000}.{driver % 1000 // 10}"
+        raise DeviceUnavailable(
+            f"the driver is for CUDA {version}, and loads nothing that NVRTC {library.version} compiles: update it"
+        )
+    # A binary runs on later devices of the same major number.
+    suitable = [known for known in library.architectures if known // 10 == number // 10 and known <= number]
+    if not suitable:
+        raise DeviceUnavailable(f"{device}: NVRTC {library.version} does not know it, install a later one")
+    return f"sm_{max(suitable)}"
 
 
 def compiled(unit: str, architecture: str) -> Compiled:
@@ -171,7 +208,11 @@ def _load() -> ctypes.CDLL:
         hint = "pip install 'mutcache[cupy]' or 'mutcache[kernels-dev]'"
         raise DeviceUnavailable(f"NVRTC is not installed: {hint}") from None
     try:
-        return ctypes.CDLL(load_nvidia_dynamic_lib("nvrtc").abs_path)
+        path = Path(str(load_nvidia_dynamic_lib("nvrtc").abs_path))
+        # Some releases look for this part of theirs on the search path only, where wheels are not.
+        for part in path.parent.glob("libnvrtc-builtins.so.*"):
+            ctypes.CDLL(str(part))
+        return ctypes.CDLL(str(path))
     except (RuntimeError, OSError) as error:
         first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DeviceUnavailable(f"NVRTC cannot be loaded: {first_line}") from None

@@ -8,13 +8,11 @@ that contains a launch defers this reading to the end of its replay: until then 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from mutcache.storage import ByteRange
 from mutcache_cupy.device import BLOCK, Device
 from mutcache_cupy.records import PAGE, ROWS, Status
 from mutcache_cupy.transfers import Transfer
@@ -36,7 +34,7 @@ class Step:
         grid: blocks along x and y.
 
     Raises:
-        ValueError: two of them write to the same bytes, or one launch cannot make all of them.
+        ValueError: one of them writes bytes that another one writes or reads, or one launch cannot make all of them.
     """
 
     def __init__(self, device: Device, transfers: Sequence[Transfer], kernel: str | None = None) -> None:
@@ -98,19 +96,23 @@ def _upload(device: Device, transfers: Sequence[Transfer]) -> tuple[Any, ...]:
     return device.upload(table), on_device
 
 
+#: How bytes are used. What gathers write is interleaved: their ranges meet, their bytes do not.
+_READ, _WRITTEN, _INTERLEAVED = "reads", "writes", "gathers to"
+
+
 def _require_disjoint(transfers: Sequence[Transfer]) -> None:
-    ranges = sorted(
-        (ByteRange("device", *transfer.written), index)
-        for index, transfer in enumerate(transfers)
-        if transfer.written[0] < transfer.written[1]
-    )
-    for (first, earlier), (second, later) in itertools.pairwise(ranges):
-        if first.overlaps(second) and not _is_gather(transfers[earlier], transfers[later]):
-            raise ValueError(
-                f"transfers {earlier} and {later} of one step write to the same memory: {first} and {second}"
-            )
-
-
-def _is_gather(first: Transfer, second: Transfer) -> bool:
-    """Whether rows of both are laid side by side: their ranges interleave, their bytes do not meet."""
-    return bool(first.rows["values_gap"] and second.rows["values_gap"])
+    """No transfer may write what another one, or itself, reads, nor what another one writes."""
+    ranges = []
+    for index, transfer in enumerate(transfers):
+        writes = _INTERLEAVED if transfer.rows["values_gap"] else _WRITTEN
+        uses = ((transfer.written, writes), (transfer.read, _READ))
+        ranges += [(start, stop, use, index) for (start, stop), use in uses if start < stop]
+    furthest: dict[str, tuple[int, int]] = {}  # of each use: where it ends, and the transfer
+    for start, stop, use, index in sorted(ranges):
+        for earlier, (end, other) in furthest.items():
+            if start < end and (use != earlier or use == _WRITTEN):
+                raise ValueError(
+                    f"a step happens at once, but transfer {other} {earlier} bytes up to {end:#x}, "
+                    f"and transfer {index} {use} them from {start:#x} on"
+                )
+        furthest[use] = max(furthest.get(use, (0, 0)), (stop, index))

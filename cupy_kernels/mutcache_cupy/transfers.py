@@ -50,13 +50,15 @@ class Transfer:
         page: record of type PAGE, or None where a table of pages on the device is used.
         source: record of type PAGE: the page that a re-encoding reads.
         kernel: the kernel for this transfer alone.
-        written: bytes of the address range that is written to; empty ranges are (0, 0).
+        written: the address range that is written to; empty ranges are (0, 0).
+        read: the address range of what is moved, likewise.
     """
 
     rows: Record
     page: Record | None
     kernel: str
     written: tuple[int, int]
+    read: tuple[int, int]
     source: Record | None = None
 
     @property
@@ -119,7 +121,8 @@ def dense_update(
         rows["step"], rows["batch"] = divisor(step), divisor(batch)
     page = np.zeros((), PAGE)
     page["payload"], page["codec"] = cache, Codec.IDENTITY
-    return Transfer(rows, page, "dense_update", (cache, cache + outer * capacity * inner))
+    written, read = (cache, cache + outer * capacity * inner), (values, values + outer * length * inner)
+    return Transfer(rows, page, "dense_update", written, read)
 
 
 def page_record(declaration: Declaration, dims: Sequence[int], payload: int, *, is_vector: bool) -> Record:
@@ -133,9 +136,12 @@ def page_record(declaration: Declaration, dims: Sequence[int], payload: int, *, 
 
     Raises:
         PageShapeError: pages of ``dims`` cannot have this declaration (MC-PAGED-007).
+        ValueError: ``is_vector``, and the page has no vectors.
     """
     if problems := page_problems(declaration, dims):
         raise PageShapeError("; ".join(problems))
+    if is_vector and not has_vectors(declaration, math.prod(dims), 0, payload):
+        raise ValueError(f"the page at {payload:#x} has no vectors of {VECTOR} elements: {declaration}")
     page = np.zeros((), PAGE)
     page["payload"], page["codec"], page["bits"] = payload, _codec_of(declaration), declaration.bits & 0xFF
     page["scale_type"] = page["aux_type"] = NO_TYPE
@@ -239,7 +245,7 @@ def decode_rows(
     rows["values_gap"] = gap * int(rows["row_items"])
     outer = math.prod(dims[:axis])
     nbytes = math.prod(dims[axis + 1 :]) * _value_bits(declaration) // 8 * (outer * (length + gap) - gap)
-    return Transfer(rows, transfer.page, transfer.kernel, (values, values + max(nbytes, 0)))
+    return Transfer(rows, transfer.page, transfer.kernel, (values, values + max(nbytes, 0)), transfer.written)
 
 
 def encode_rows_of(
@@ -269,7 +275,7 @@ def encode_rows_of(
     # The codec is read on the device; an identity page is copied by items of the same elements.
     rows["element"], rows["unit"] = TYPES[declaration.data_type], VECTOR * SIZES[declaration.data_type]
     _set_items(rows, outer * length * row, length * row, row, (dims[axis] - length) * row)
-    return Transfer(rows, None, "step", (0, 0))
+    return Transfer(rows, None, "step", (0, 0), transfer.read)
 
 
 def reencode(old: Declaration, new: Declaration, dims: Sequence[int], *, source: int, target: int) -> Transfer:
@@ -297,8 +303,8 @@ def reencode(old: Declaration, new: Declaration, dims: Sequence[int], *, source:
     _set_items(rows, total // size, total // size, 0, 0)
     rows["element"] = TYPES[new.data_type]
     record = page_record(old, dims, source, is_vector=total % VECTOR == 0 and has_vectors(old, total, 0, source))
-    nbytes = total // group_size(new) * sum(part_widths(new))
-    return Transfer(rows, page, "reencode", (target, target + nbytes), record)
+    written, read = (target, target + _nbytes(new, total)), (source, source + _nbytes(old, total))
+    return Transfer(rows, page, "reencode", written, read, record)
 
 
 def _page_rows(
@@ -334,8 +340,14 @@ def _page_rows(
     if not is_identity and outer * dims[axis] * row_items >= MAX_ITEMS:
         raise ValueError(f"the page has {outer * dims[axis] * row_items} items, more than {MAX_ITEMS - 1}")
     _set_items(rows, outer * length * row_items, length * row_items, row_items, (dims[axis] - length) * row_items)
-    nbytes = math.prod(dims) // group_size(declaration) * sum(part_widths(declaration))
-    return Transfer(rows, page, kernel, (payload, payload + nbytes))
+    written = (payload, payload + _nbytes(declaration, math.prod(dims)))
+    read = (values, values + outer * length * row * _value_bits(declaration) // 8)
+    return Transfer(rows, page, kernel, written, read)
+
+
+def _nbytes(declaration: Declaration, elements: int) -> int:
+    """Bytes of a page."""
+    return elements // group_size(declaration) * sum(part_widths(declaration))
 
 
 def codec_name(declaration: Declaration) -> str:

@@ -153,25 +153,46 @@ def test_mc_paged_004_the_page_is_named_on_the_device() -> None:
 
 
 @needs_compiler
-def test_two_transfers_to_the_same_bytes_are_no_step() -> None:
+def test_transfers_that_meet_are_no_step() -> None:
     device = host()
-    payload = device.upload(np.zeros(64, np.uint8))
+    cache, row = device.upload(np.zeros(64, np.uint8)), device.upload(np.zeros(16, np.uint8))
     start = device.upload(np.array(0, np.int64))
 
-    def update(offset: int) -> Transfer:
-        address = device.address(payload)
+    def update(offset: int, values: int = device.address(row)) -> Transfer:
+        target = device.address(cache) + offset
         return transfers.dense_update(
-            cache=address + offset, values=address, positions=device.address(start), shape=(4, 8), length=1, itemsize=1
+            cache=target, values=values, positions=device.address(start), shape=(4, 8), length=1, itemsize=1
         )
 
-    with pytest.raises(ValueError, match="transfers 0 and 1 of one step write to the same memory"):
+    with pytest.raises(ValueError, match=r"transfer 0 writes bytes up to .*, and transfer 1 writes them from"):
         launch(device, update(0), update(16))
+    for values in (device.address(cache) + 8, device.address(cache) + 63):
+        with pytest.raises(ValueError, match=r"writes bytes up to .*, and transfer 0 reads them from"):
+            launch(device, update(32, values), update(0, values))
     assert launch(device, update(0), update(32)) == {}
+
+
+@needs_compiler
+def test_gathers_interleave_and_read_the_same_page() -> None:
+    device = host()
+    declaration = packed(FLOAT16, TensorProto.INT8, 8, 16, FLOAT16, rank=3)
+    payload = device.upload(np.zeros(n_bytes(declaration, (2, 4, 16)), np.uint8))
+    out = device.upload(np.ones(2 * 4 * 16 * 2, np.float16))
+
+    def part(offset: int, target: int = device.address(out)) -> Transfer:
+        return transfers.decode_rows(
+            declaration, (2, 4, 16), 1, payload=device.address(payload), values=target + offset, values_rows=8
+        )
+
+    assert launch(device, part(0), part(4 * 16 * 2)) == {}
+    assert not device.download(out).any()
+    with pytest.raises(ValueError, match=r"transfer 0 reads bytes .* and transfer 0 gathers to them"):
+        launch(device, part(0, device.address(payload) + 64))
 
 
 def test_kernels_of_a_step() -> None:
     def transfer(kernel: str) -> Transfer:
-        return Transfer(np.zeros((), np.void), None, kernel, (0, 0))
+        return Transfer(np.zeros((), np.void), None, kernel, (0, 0), (0, 0))
 
     assert kernel_of([transfer("encode_cast_e4m3_f16")] * 2) == "encode_cast_e4m3_f16"
     assert kernel_of([transfer("encode_cast_e4m3_f16"), transfer("dense_update")]) == "step"

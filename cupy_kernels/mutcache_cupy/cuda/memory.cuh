@@ -78,7 +78,7 @@ FUNCTION void store_words(u8* at, u32 unit, const u32 (&words)[WORDS]) {
     }
 }
 
-// A scale or a correction.
+// A scale, a correction or an element.
 FUNCTION u32 load_term(const u8* at, u8 type, bool is_aligned) {
     const u32 size = size_of(type);
     if (size == 1) return at[0];
@@ -107,17 +107,14 @@ FUNCTION void store_term(u8* at, u32 bits, u8 type, bool is_aligned) {
     }
 }
 
-// One element, aligned to its type.
+// One element, at any address: arrays and identity pages need not be aligned to their type.
 FUNCTION float load_element(const u8* at, u8 type) {
-    return type == F32 ? load<float>(at) : from_bits(load<u16>(at), type);
+    return from_bits(load_term(at, type, (u64)at % size_of(type) == 0), type);
 }
 
 FUNCTION void store_element(u8* at, float x, u8 type) {
-    if (type == F32) {
-        store<float>(at, x);
-    } else {
-        store<u16>(at, type == F16 ? to_f16(x) : to_bf16(x));
-    }
+    const u32 bits = type == F32 ? bits_of(x) : type == F16 ? to_f16(x) : to_bf16(x);
+    store_term(at, bits, type, (u64)at % size_of(type) == 0);
 }
 
 // VECTOR elements from an address that is a multiple of 16.

@@ -36,15 +36,15 @@ def generate() -> Files:
 def _tables(document: dict[str, Any]) -> Iterator[str]:
     yield f"Predictions, from the instructions for sm_90; {COPY_RATE / 1e12:g} TB/s copied and "
     yield f"{ISSUE_RATE / 1e12:.1f} T instructions a second assumed. No device has confirmed them yet.\n\n"
-    yield _head("26 12 14 14 16 18", "What is written", "Read", "Written", "Instructions", "Predicted share", "Goal")
+    yield _head("26 12 14 14 16 18", "What is moved", "Read", "Written", "Instructions", "Predicted share", "Goal")
     for one in predictions(document):
         yield _row(
             one.name,
-            f"{one.read:g} B",
+            f"{one.read:.4g} B",
             f"{one.written:.4g} B",
             f"{one.instructions:.1f}",
             f"{one.share:.2f}",
-            f"{one.goal:.2f}",
+            "-" if one.goal is None else f"{one.goal:.2f}",
         )
     yield f"\nFigures of {document['compiler']}: registers of a thread on each architecture; 16-byte loads and\n"
     yield "stores, and instructions for an item, on sm_90. No kernel spills a register or uses local memory.\n\n"
