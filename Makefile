@@ -8,10 +8,11 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 CODE := reference conformance cupy_kernels tools
 
-.PHONY: help conformance landscape test lint types generate generated docs docs-pdf wheel constraints ci clean
+.PHONY: help conformance conformance-kernels landscape test lint types generate generated docs docs-pdf wheel constraints ci clean
 
 help:
 	@echo "make conformance   run the suite on RUNTIME=$(RUNTIME), print the score, write conformance-report/"
+	@echo "make conformance-kernels   the same for the CUDA kernels, on the CPU"
 	@echo "make landscape     measure the runtimes that are installed in $(VENV), write docs/landscape/"
 	@echo "make test          run all tests"
 	@echo "make lint types    check style, import directions and types"
@@ -21,6 +22,11 @@ help:
 
 conformance: $(INSTALLED)
 	$(BIN)/python -m pytest conformance --runtime=$(RUNTIME)
+
+# The CUDA kernels with the CPU in a device's place: all profiles but concurrency, for which a run has to be seen in flight.
+conformance-kernels: $(INSTALLED)
+	$(BIN)/python -m pytest conformance --runtime=cupy --runtime-option=device=host -n 2 --report=$(VENV)/kernels-report \
+		--profile=dense --profile=flow --profile=paged --profile=heterogeneous --profile=memory
 
 # A runtime that is not installed is skipped; its committed results stay. llama.cpp is built from source when it is asked
 # for: $(BIN)/pip install -e '.[llama-cpp]'.
@@ -59,7 +65,7 @@ docs-pdf: $(INSTALLED)
 	$(BROWSER) --headless --no-sandbox --disable-gpu --no-pdf-header-footer \
 		--print-to-pdf=$(CURDIR)/docs/_build/mutcache.pdf file://$(CURDIR)/docs/_build/single/print.html
 
-ci: lint types generated docs test conformance wheel
+ci: lint types generated docs test conformance conformance-kernels wheel
 
 # Pins of everything that the extras pull in, for runs that can be repeated.
 constraints: $(INSTALLED)
