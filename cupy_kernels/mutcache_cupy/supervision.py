@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -21,14 +22,22 @@ _TAIL: Final = 2000
 def supervise(command: Sequence[str], seconds: float) -> dict[str, Any]:
     """Run a command in a session of its own; when its time is over, kill it and what it has started.
 
+    What this process can import, a Python that it starts can, too.
+
     Returns:
         ``exit``: its status, negative for a signal, or ``skipped``: that it did not end in time; ``seconds`` that it
         took; ``output``: the end of what it printed.
     """
     start = time.monotonic()
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     with tempfile.TemporaryFile() as output:
         started = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             found: dict[str, Any] = {"exit": started.wait(max(seconds, 1.0))}

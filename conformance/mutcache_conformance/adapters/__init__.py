@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shlex
 import shutil
 import sys
+from pathlib import Path
 from typing import Final
 
 #: Registered runtimes: name -> ``module:Class`` of the adapter.
@@ -48,7 +50,7 @@ def command_of(runtime: str) -> list[str]:
         except ValueError as error:
             raise UnknownRuntime(f"--runtime {runtime!r}: {error}") from None
         if not command or shutil.which(command[0]) is None:
-            raise UnknownRuntime(f"--runtime {runtime!r}: there is no command {command[0] if command else ''!r}")
+            raise UnknownRuntime(f"--runtime {runtime!r}: {_why_no_command(command[0] if command else '')}")
         return command
     module, extra = _NEEDS.get(runtime, ("", ""))
     if module and importlib.util.find_spec(module) is None:
@@ -62,3 +64,14 @@ def command_of(runtime: str) -> list[str]:
             "a Python adapter as module:Class, or an executable as cmd:COMMAND"
         )
     return [sys.executable, "-m", "mutcache_conformance.host", target]
+
+
+def _why_no_command(name: str) -> str:
+    path = Path(name)
+    if not name or not path.exists():
+        return f"there is no command {name!r}"
+    if path.is_dir():
+        return f"{name!r} is a folder"
+    if not os.access(path, os.X_OK):
+        return f"{name!r} is not executable: chmod +x, or name its interpreter, as in cmd:python3 {name}"
+    return f"there is no command {name!r} on PATH; the file of that name here is './{name}'"

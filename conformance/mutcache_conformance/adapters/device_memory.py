@@ -54,7 +54,7 @@ class HostAccounts:
     def __init__(self) -> None:
         self.device = _CountedHost()
 
-    def image(self, nbytes: int) -> Any:
+    def image(self, nbytes: int) -> Array:
         """Memory that takes none until it is written, as holes of a file."""
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         try:
@@ -62,7 +62,7 @@ class HostAccounts:
         except OSError as error:
             raise MemoryError(f"{nbytes} bytes: {error}") from error
         memory.madvise(mmap.MADV_NOHUGEPAGE)
-        return self.device.adopt(np.frombuffer(memory, np.uint8))  # which lets kernels use it
+        return np.frombuffer(memory, np.uint8)
 
     def held(self, *, reset: bool) -> DeviceMemory:
         """The bytes of all arrays that are alive."""
