@@ -37,15 +37,14 @@ class KernelBackend:
 
     Args:
         memory: the device that the caches are on.
-        device: its name as an address space; None: ``cuda:N`` with its number.
 
     Attributes:
-        device: the name.
+        device: its name as an address space, ``cuda:N`` with its number.
         pages: the memory of pages.
     """
 
-    def __init__(self, memory: Device, device: str | None = None) -> None:
-        self.device = f"cuda:{memory.id}" if device is None else device
+    def __init__(self, memory: Device) -> None:
+        self.device = f"cuda:{memory.id}"
         self.pages = KernelPages(memory, self.device)
         self._memory = memory
 
@@ -143,6 +142,11 @@ class KernelPages:
     ) -> None:
         """Encode rows, of values on the host or the device."""
         memory = self._memory
+        if _is_packed(declaration):
+            whole = memory.download(payload)
+            HOST_PAGES.encode_rows(whole, declaration, dims, axis, position, to_host(values))
+            memory.write(payload, whole)
+            return
         operands = [_on_device(memory, values), memory.upload(np.array(position, np.int64))]
         addresses = [memory.address(operand) for operand in operands]
         length = storage_of(values).shape[axis]
@@ -172,7 +176,7 @@ class KernelPages:
         self, pages: Sequence[tuple[Any, Declaration]], dims: Sequence[int], axis: int, dtype: np.dtype[Any]
     ) -> Any:
         """Decode pages on the device, where all of them are there; else on the host."""
-        if not pages or not all(is_device_array(payload) for payload, _ in pages):
+        if not pages or not all(is_device_array(payload) and not _is_packed(known) for payload, known in pages):
             return HOST_PAGES.gather(pages, dims, axis, dtype)
         memory, rows = self._memory, dims[axis] * len(pages)
         shape = (*dims[:axis], rows, *dims[axis + 1 :])
@@ -194,6 +198,11 @@ class KernelPages:
             ),
         )
         return result
+
+
+def _is_packed(declaration: Declaration) -> bool:
+    """Whether a page is elements as they are, several to a byte: NumPy has one in each, and packs them on the host."""
+    return declaration.kind is Kind.IDENTITY and declaration.bits < 8
 
 
 def _shadow(array: Any) -> Array:

@@ -59,6 +59,7 @@ class CupyDevice:
         self.architecture = target(self._current.compute_capability, self._runtime.driverGetVersion())
         self.processors = int(properties["multiProcessorCount"])
         self.blocks = self.processors * _BLOCKS_PER_PROCESSOR
+        self._kinds = (self._runtime.memoryTypeDevice, self._runtime.memoryTypeManaged)
         self._modules: dict[str, Any] = {}
         self._kernels: dict[str, Any] = {}
 
@@ -95,10 +96,13 @@ class CupyDevice:
         return self._view(buffer, self.address(buffer) + offset, dtype, shape, strides, writable=writable)
 
     def adopt(self, array: Any) -> Any:
-        """The array itself, if it is CuPy's."""
-        if isinstance(array, DeviceView | self.cupy.ndarray):
-            return array
+        """A view of the array, whose pointer the driver has confirmed."""
         storage = storage_of(array)
+        if storage.nbytes:
+            start = storage.byte_range.start
+            found = self._runtime.pointerGetAttributes(start)
+            if found.device != self.id or found.type not in self._kinds:
+                raise TypeError(f"{type(array).__name__} at {start:#x} is not in the memory of cuda:{self.id}")
         strides = storage.strides
         return self._view(array, storage.address, storage.dtype, storage.shape, strides, writable=storage.writable)
 

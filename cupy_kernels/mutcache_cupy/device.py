@@ -66,7 +66,11 @@ class Device(Protocol):
         """
 
     def adopt(self, array: Any) -> Any:
-        """An array of whatever library, as one of those that :meth:`view` makes, over the same memory."""
+        """An array of whatever library over the same memory, with a header that nobody can change.
+
+        Raises:
+            TypeError: the memory is not of this device.
+        """
 
     def read(self, address: int, nbytes: int) -> Array:
         """A copy of bytes on the host, of what everything launched before leaves there."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -34,9 +34,12 @@ class DeviceView:
         place: the device.
         read: gives bytes of the device, by address and number.
         writable: False says that nobody may write through this array.
+
+    Raises:
+        TypeError: elements of this type are references to objects.
     """
 
-    __slots__ = ("__weakref__", "_interface", "_owner", "_read", "device", "dtype", "shape")
+    __slots__ = ("__weakref__", "_dtype", "_interface", "_owner", "_place", "_read", "_shape")
 
     def __init__(
         self,
@@ -50,14 +53,16 @@ class DeviceView:
         *,
         writable: bool = True,
     ) -> None:
+        if dtype.hasobject:  # what a device holds are no references
+            raise TypeError(f"a device has no elements of type {dtype}")
         self._owner = owner
         self._read = read
-        self.device = place
-        self.dtype = dtype
-        self.shape = shape
+        self._place = place
+        self._dtype = dtype
+        self._shape = shape
         self._interface = {
             "shape": shape,
-            "typestr": dtype.str,
+            "typestr": dtype.str if dtype.isbuiltin == 1 else f"|V{dtype.itemsize}",
             "data": (address, not writable),
             "strides": strides,
             "version": 3,
@@ -66,6 +71,21 @@ class DeviceView:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         return dict(self._interface)
+
+    @property
+    def device(self) -> Place:
+        """The device."""
+        return self._place
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type."""
+        return self._dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions."""
+        return self._shape
 
     @property
     def ndim(self) -> int:
@@ -86,6 +106,9 @@ class DeviceView:
             storage.shape, storage.dtype, found.data, storage.address - low if high > low else 0, storage.strides
         )
         return view.copy()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a view of device memory cannot be copied or pickled: get() copies its elements to the host")
 
     def __repr__(self) -> str:
         return f"<DeviceView {self.dtype}{list(self.shape)} on device {self.device.id}>"

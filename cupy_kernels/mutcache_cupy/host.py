@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -43,6 +44,8 @@ OPTIONS: Final = (
 _CHECKS: Final = "-fsanitize=thread,alignment,bounds,shift,signed-integer-overflow,integer-divide-by-zero,bool,enum"
 _RUNTIME: Final = "host_runtime.cc"
 _ALIGNMENT: Final = 256
+#: A launch has the library to itself, whichever device it is of: its state is the library's.
+_LAUNCH: Final = threading.Lock()
 
 
 class KernelFault(RuntimeError):  # noqa: N818 - CUDA's word
@@ -107,7 +110,7 @@ class HostDevice:
 
     def adopt(self, array: Any) -> Any:
         """The array itself, if it is of this device."""
-        if isinstance(array, DeviceView):
+        if isinstance(array, DeviceView):  # nobody can change its header
             return array
         storage = storage_of(array)
         return self.view(array, 0, storage.dtype, storage.shape, storage.strides, writable=storage.writable)
@@ -144,18 +147,20 @@ class HostDevice:
         except AttributeError:
             raise ValueError(f"there is no kernel {kernel!r}") from None
         bounds = np.array(sorted(self._owned.copy().items()), np.uintp)
-        fault = self._library.mutcache_host_launch(
-            entry,
-            *grid,
-            self._block,
-            ctypes.c_void_p(self.address(table)),
-            ctypes.c_void_p(self.address(status)),
-            bounds.ctypes.data_as(ctypes.c_void_p),
-            ctypes.c_size_t(len(bounds)),
-            self._order,
-        )
-        if fault:
-            raise KernelFault(f"{kernel}: {fault.decode()}")
+        with _LAUNCH:
+            fault = self._library.mutcache_host_launch(
+                entry,
+                *grid,
+                self._block,
+                ctypes.c_void_p(self.address(table)),
+                ctypes.c_void_p(self.address(status)),
+                bounds.ctypes.data_as(ctypes.c_void_p),
+                ctypes.c_size_t(len(bounds)),
+                self._order,
+            )
+            told = fault.decode() if fault else ""
+        if told:
+            raise KernelFault(f"{kernel}: {told}")
 
     def owns(self, address: int, nbytes: int) -> bool:
         """Whether all of these bytes are memory of this device."""

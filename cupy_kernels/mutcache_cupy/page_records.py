@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from mutcache.paging import PageTable
-from mutcache.storage import is_device_array, storage_of
+from mutcache.storage import storage_of
 from mutcache_cupy.device import Device
 from mutcache_cupy.records import PAGE
 from mutcache_cupy.transfers import Transfer, absent_page, encode_rows_of, has_vectors, page_record
@@ -31,7 +31,8 @@ class PageRecords:
         capacity: as given.
 
     Raises:
-        ValueError: see :meth:`refresh`; or nothing says what shape a page has, or it has no such axis.
+        BindError: see :meth:`refresh`.
+        ValueError: likewise; or nothing says what shape a page has, or it has no such axis.
     """
 
     def __init__(self, device: Device, table: PageTable, capacity: int, axis: int = -2) -> None:
@@ -41,6 +42,8 @@ class PageRecords:
         self.dims = tuple(size for size in dims if size is not None)
         if not -len(dims) <= axis < len(dims):
             raise ValueError(f"axis {axis} is out of range for pages of rank {len(dims)}")
+        if capacity < 0:
+            raise ValueError(f"a capacity of {capacity} is negative")
         self.axis = axis % len(dims)
         self.capacity = capacity
         self._row = math.prod(self.dims[self.axis + 1 :])
@@ -53,15 +56,21 @@ class PageRecords:
         """Enter the pages as they are now, in the order of launches.
 
         Raises:
+            BindError: a page is none that a run could write to (MC-PAGED-006, 007, 011 or 014, MC-BIND-002 or 007).
             ValueError: a page has a number beyond the capacity, is not on the device, or has a type without vectors.
         """
+        self._table.require_sound(is_written=True)
         records = np.full(max(1, self.capacity), absent_page(), PAGE)
         for number, page in self._table.items():
             declaration = self._table.declaration(page.quantized_type)
             if number >= self.capacity:
                 raise ValueError(f"page {number} of {self._table!r}: the records have a capacity of {self.capacity}")
-            if not is_device_array(page.payload):
-                raise ValueError(f"page {number} of {self._table!r} is on {storage_of(page.payload).device}")
+            if page.dims != self.dims:
+                raise ValueError(
+                    f"page {number} of {self._table!r} has dims {page.dims}, the records are of {self.dims}"
+                )
+            if (place := storage_of(page.payload).device) != f"cuda:{self._device.id}":
+                raise ValueError(f"page {number} of {self._table!r} is on {place}, the records on {self._device.name}")
             address = self._device.address(page.payload)
             if not has_vectors(declaration, self._row, 0, address):
                 raise ValueError(f"page {number} of {self._table!r} at {address:#x} has no vectors: {declaration}")

@@ -321,6 +321,10 @@ def _page_rows(
         raise PageShapeError("; ".join(problems))
     row, outer = math.prod(dims[axis + 1 :]), math.prod(dims[:axis])
     is_identity = declaration.kind is Kind.IDENTITY
+    if is_identity and declaration.bits < 8:
+        raise ValueError(f"no kernel packs elements of {declaration.bits} bits as they are")
+    if not 0 <= length <= dims[axis]:
+        raise ValueError(f"{length} rows do not fit into pages of {dims[axis]}")
     is_vector = has_vectors(declaration, row, values, payload)
     page = page_record(declaration, dims, payload, is_vector=is_vector)
     rows = np.zeros((), ROWS)

@@ -51,6 +51,7 @@ SIGNATURES: Final = {
     "cuda.runtime.getDeviceProperties": "getDeviceProperties(int device)",
     "cuda.runtime.memGetInfo": "memGetInfo()",
     "cuda.runtime.memcpyAsync": "memcpyAsync(intptr_t dst, intptr_t src, size_t size, int kind, intptr_t stream)",
+    "cuda.runtime.pointerGetAttributes": "pointerGetAttributes(intptr_t ptr) -> PointerAttributes",
     "cuda.runtime.memsetAsync": "memsetAsync(intptr_t ptr, int value, size_t size, intptr_t stream)",
     "cuda.runtime.runtimeGetVersion": "runtimeGetVersion() -> int",
     "cuda.set_allocator": "set_allocator(allocator=None)",
@@ -58,6 +59,7 @@ SIGNATURES: Final = {
     "get_default_memory_pool": "get_default_memory_pool()",
 }
 _HOST_TO_DEVICE, _DEVICE_TO_HOST, _DEVICE_TO_DEVICE = 1, 2, 3
+_NOT_REGISTERED, _DEVICE_MEMORY = 0, 2
 
 
 class FakeError(RuntimeError):
@@ -102,6 +104,9 @@ class FakeCupy(SimpleNamespace):
                 memGetInfo=lambda: (1 << 29, 1 << 30),
                 memcpyAsync=self._memcpy,
                 memsetAsync=self._memset,
+                pointerGetAttributes=self._attributes,
+                memoryTypeDevice=_DEVICE_MEMORY,
+                memoryTypeManaged=_DEVICE_MEMORY + 1,
                 memcpyHostToDevice=_HOST_TO_DEVICE,
                 memcpyDeviceToHost=_DEVICE_TO_HOST,
                 memcpyDeviceToDevice=_DEVICE_TO_DEVICE,
@@ -171,6 +176,10 @@ class FakeCupy(SimpleNamespace):
     def _content(self, address: int, size: int) -> bytes:
         self._require(address, size)
         return ctypes.string_at(address, size)
+
+    def _attributes(self, ptr: int) -> SimpleNamespace:
+        is_ours = self.shim.owns(ptr, 1)
+        return SimpleNamespace(device=0 if is_ours else -2, type=_DEVICE_MEMORY if is_ours else _NOT_REGISTERED)
 
     def _require(self, address: int, size: int) -> None:
         if not self.shim.owns(address, size):

@@ -18,9 +18,11 @@ import pytest
 from fake_cupy import SIGNATURES, FakeCupy, FakeError
 from kernel_cases import needs_compiler
 
+from mutcache.storage import storage_of
 from mutcache_cupy import DeviceUnavailable, connect, transfers
 from mutcache_cupy.cupy_device import CupyDevice
 from mutcache_cupy.device_check import main, part_of
+from mutcache_cupy.device_view import DeviceView, Place
 from mutcache_cupy.equality import check_equality
 from mutcache_cupy.nvrtc import nvrtc, target
 from mutcache_cupy.step import Step
@@ -99,8 +101,10 @@ def test_views_of_any_type(package: FakeCupy) -> None:
     np.testing.assert_array_equal(halves.get(), np.arange(8, 20, dtype=np.uint8).view(np.float16).reshape(2, 3))
     eights = device.view(buffer, 3, np.dtype(ml_dtypes.float8_e4m3fn), (5,), writable=False)
     assert eights.get().view(np.uint8).tolist() == [3, 4, 5, 6, 7]
-    assert device.adopt(halves) is halves
-    assert device.adopt(eights) is eights
+    for view in (halves, eights):
+        assert storage_of(device.adopt(view)) == storage_of(view)
+    with pytest.raises(TypeError, match="is not in the memory of cuda:0"):
+        device.adopt(DeviceView(None, 4096, np.dtype(np.uint8), (5,), None, Place(0), device.read))
 
 
 def dense(device: Any, cache: Any, values: Any, start: Any) -> Step:

@@ -54,7 +54,7 @@ def on_device(array: Array, offset: int = 0) -> Any:
 
 
 def session(made: ModelProto, **options: Any) -> Session:
-    return Session(made, backend=KernelBackend(host(), DEVICE), **options)
+    return Session(made, backend=KernelBackend(host()), **options)
 
 
 def page(quantized_type: int, fill: int = 0, offset: int = 0) -> Page:

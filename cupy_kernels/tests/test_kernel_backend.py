@@ -60,7 +60,7 @@ def device_array(array: Array) -> Any:
 
 
 def session(made: ModelProto, **options: Any) -> Session:
-    return Session(made, backend=KernelBackend(host(), DEVICE), **options)
+    return Session(made, backend=KernelBackend(host()), **options)
 
 
 def test_an_update_in_place_on_the_device() -> None:
@@ -161,7 +161,7 @@ def test_values_that_are_another_cache_are_read_where_they_are(monkeypatch: pyte
     device = host()
     cache, other = device_array(np.zeros((2, 4, 3), np.float32)), device_array(np.ones((2, 2, 3), np.float32))
     names = Names("node", "cache", "values", "position")
-    update = KernelBackend(device, DEVICE).cache_update(cache, Attributes(1), names)
+    update = KernelBackend(device).cache_update(cache, Attributes(1), names)
     upload = device.upload
 
     def counted(array: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Runs a plan on NumPy storage: sessions, bindings, and the verification of every aliased step."""
+"""Runs a plan on storage of the host or of a device: sessions, bindings, and the verification of every aliased step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,17 @@ from mutcache.program import Program, own
 from mutcache.proto.onnx_ml import ModelProto
 from mutcache.requirements import Req
 from mutcache.schedule import NODE_ORDER
-from mutcache.storage import Array, is_device_array, pin, show_dims, storage_of, to_host
+from mutcache.storage import (
+    Array,
+    DeviceArray,
+    address_of,
+    is_dense,
+    is_device_array,
+    pin,
+    show_dims,
+    storage_of,
+    to_host,
+)
 
 _Storage = TypeVar("_Storage")
 
@@ -60,7 +70,7 @@ class Session:
         self,
         model: ModelProto | Model,
         *,
-        initializers: Mapping[str, Array] | None = None,
+        initializers: Mapping[str, Array | DeviceArray] | None = None,
         schedule: str = NODE_ORDER,
         backend: Backend | None = None,
     ) -> None:
@@ -120,12 +130,17 @@ class Session:
                 lease was taken.
         """
         mutable, outputs = _by_name(mutable), _by_name(outputs)
+        # What an array of another library says of itself is asked once, and judged, leased and used as it was then.
+        views = {name: self._adopted(name, array, Req.MC_BIND_007) for name, array in mutable.items()}
+        targets = {name: self._adopted(name, array, Req.MC_BIND_013) for name, array in outputs.items()}
         symbols: dict[str, int] = {}
         claims = [
-            *self._lending.claim_mutable(mutable, symbols),
-            *self._lending.claim_outputs(mutable, outputs, symbols),
+            *self._lending.claim_mutable(views, symbols),
+            *self._lending.claim_outputs(views, targets, symbols),
         ]
-        buffers: dict[str, Any] = {claim.name: outputs[claim.name] for claim in claims if claim.use is Use.OUTPUT}
+        buffers = {
+            claim.name: Buffer(outputs[claim.name], targets[claim.name]) for claim in claims if claim.use is Use.OUTPUT
+        }
         with self._lock:
             if self._closed:
                 raise BindError("the session is closed", hint="create a new session")
@@ -134,18 +149,34 @@ class Session:
                 loans: dict[str, Lent | LentTable] = {
                     name: LentTable(storage, name, self._lending.names[name], lease, self._pages)
                     if isinstance(storage, PageTable)
-                    else lend(storage, self._backend)
+                    else lend(storage, views[name], self._backend)
                     for name, storage in mutable.items()
                 }
-                arrays = {name: array for name, array in mutable.items() if not isinstance(array, PageTable)}
+                arrays = {name: array for name, array in views.items() if not isinstance(array, PageTable)}
                 tables = {name: loan for name, loan in loans.items() if isinstance(loan, LentTable)}
-                feeds = Feeds(self._inputs, symbols, arrays, tables, buffers, self._protected)
+                taking = {name: buffer.view for name, buffer in buffers.items()}
+                feeds = Feeds(self._inputs, symbols, arrays, tables, taking, self._protected)
                 binding = Binding(_Bound(self._program, feeds, loans, buffers, lease, self._lease, self._backend))
             except BaseException:
                 lease.release()  # the traceback would keep it alive
                 raise
             self._bindings.add(binding)
         return binding
+
+    def _adopted(self, name: str, array: Any, requirement: Req) -> Any:
+        """A device array as the backend has it; what is on another device is left to be judged."""
+        backend = self._backend
+        if backend is None or not is_device_array(array):
+            return array
+        try:
+            return backend.adopt(array) if storage_of(array).device == backend.device else array
+        except TypeError as error:
+            raise BindError(
+                f"storage of {name!r}: {error}",
+                requirement=requirement,
+                hint=f"allocate it on {backend.device}; nothing is ever staged through a copy",
+                value=name,
+            ) from None
 
     def run(self, feeds: Mapping[str, object]) -> dict[str, Any]:
         """Run a model without mutable inputs.
@@ -248,6 +279,23 @@ class Binding:
                 bound.lease.release()
 
 
+class Buffer:
+    """An array that takes an output.
+
+    Args:
+        array: the caller's array.
+        view: what was judged of it and leased.
+    """
+
+    __slots__ = ("address", "array", "bound", "view")
+
+    def __init__(self, array: Any, view: Any) -> None:
+        self.array = array
+        self.view = view
+        self.address = address_of(array)
+        self.bound = storage_of(view).address
+
+
 class _Bound:
     """A program on the storage of one binding; its runs must not overlap in time."""
 
@@ -256,7 +304,7 @@ class _Bound:
         program: Program,
         feeds: Feeds,
         loans: Mapping[str, Lent | LentTable],
-        buffers: Mapping[str, Array],
+        buffers: Mapping[str, Buffer],
         lease: Lease,
         constants_lease: Lease,
         backend: Backend | None,
@@ -264,7 +312,7 @@ class _Bound:
         self.lease = lease
         self._backend = backend
         self._constants_lease = constants_lease  # runs read the initializers, whatever becomes of the session
-        self._pins = [pin(array) for array in buffers.values()]
+        self._pins = [pin(buffer.array) for buffer in buffers.values()]
         self._feeds = feeds
         self._buffers = buffers
         self._root_of = program.plan.classes.root_of
@@ -320,23 +368,30 @@ class _Bound:
                 if root:
                     roots[root] = value
 
-    def _fill(self, name: str, buffer: Any, value: Any) -> Any:
+    def _fill(self, name: str, buffer: Buffer, value: Any) -> Any:
         """Write an output into the array that the caller bound to it."""
-        shape, dtype = storage_of(buffer).shape, storage_of(buffer).dtype
-        if value.shape != shape or value.dtype != dtype:
+        view = buffer.view
+        if (found := buffer.address.value) != buffer.bound:
+            raise RunError(
+                f"the array bound to output {name!r} is at {found or 0:#x}, it was bound at {buffer.bound or 0:#x}",
+                requirement=Req.MC_BIND_009,
+                hint="the array was given other memory while it was bound",
+                output=name,
+            )
+        if value.shape != view.shape or value.dtype != view.dtype:
             raise RunError(
                 f"output {name!r} is {value.dtype}{show_dims(value.shape)}, the array bound to it "
-                f"{dtype}{show_dims(shape)}",
+                f"{view.dtype}{show_dims(view.shape)}",
                 requirement=Req.MC_BIND_013,
                 hint="bind an array of the output's shape in this run",
                 output=name,
             )
-        if isinstance(buffer, np.ndarray):
-            np.copyto(buffer, to_host(value))
+        if isinstance(view, np.ndarray):
+            np.copyto(view, to_host(value))
         else:
             assert self._backend is not None  # else it was not lent
-            self._backend.write(buffer, to_host(value))
-        return buffer
+            self._backend.write(view, to_host(value))
+        return buffer.array
 
 
 def _operands(plan: GraphPlan) -> Iterator[tuple[str, Req]]:
@@ -363,10 +418,19 @@ def _initializer(name: str, array: Any, backend: Backend | None) -> Any:
     """An array in an initializer's place, as runs can use it."""
     if not is_device_array(array):
         return array
-    storage = storage_of(array)
-    if backend is None or storage.device != backend.device or not storage.contiguous:
+    try:
+        storage = storage_of(array)
+        if backend is None or storage.device != backend.device:
+            where = "the host" if backend is None else f"the host or {backend.device}"
+            raise BindError(f"initializer {name!r} is on {storage.device}", hint=f"supply it on {where}")
+        view = backend.adopt(array)
+        storage = storage_of(view)
+    except TypeError as error:
+        raise BindError(f"initializer {name!r}: {error}", hint="supply a numpy.ndarray") from None
+    if not is_dense(storage):
         raise BindError(
-            f"initializer {name!r} is on {storage.device}, with strides {storage.strides}",
-            hint="supply it on the host, or contiguous on the device of the session's backend",
+            f"initializer {name!r} is at {storage.address:#x} with strides {storage.strides} of shape "
+            f"{show_dims(storage.shape)}: not contiguous, or not aligned to {storage.dtype.alignment}",
+            hint="kernels read device arrays where they are: supply a contiguous copy",
         )
-    return backend.adopt(array)
+    return view

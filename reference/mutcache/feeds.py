@@ -20,6 +20,7 @@ from mutcache.storage import (
     DeviceArray,
     Storage,
     dtype_of,
+    is_dense,
     is_device_array,
     match_dims,
     owner_of,
@@ -115,28 +116,34 @@ class Input:
         )
 
     def _coerce_device_array(self, value: object) -> Any:
-        storage, backend = self._require_readable(value), self._backend
+        storage = self._require_readable(value)
         if storage.dtype != self.dtype:
             raise self._refuse(f"declared element type {self.dtype}, got {storage.dtype}", "convert it")
-        if not storage.contiguous or (storage.nbytes and storage.address % storage.dtype.alignment):
+        if not is_dense(storage):
             raise self._refuse(
                 f"at {storage.address:#x} with strides {storage.strides} of shape {show_dims(storage.shape)}: not "
                 f"contiguous, or not aligned to {storage.dtype.alignment}",
                 "kernels read device arrays where they are: make a contiguous copy",
             )
-        assert backend is not None  # else it was refused
-        return backend.adopt(value)
+        return self._adopt(value)
 
-    def _require_readable(self, array: object) -> Storage:
-        """The storage of an array, if the session can read it."""
+    def _adopt(self, array: Any) -> Any:
+        """An array of the backend's device as the backend has it, any other as it is."""
+        backend = self._backend
+        if backend is None or not is_device_array(array) or storage_of(array).device != backend.device:
+            return array
+        return backend.adopt(array)
+
+    def _require_readable(self, array: object, where: str = "") -> Storage:
+        """The storage of an array, as the backend sees it, if the session can read it."""
         try:
-            storage = storage_of(array)
+            storage = storage_of(self._adopt(array))
         except TypeError as error:
-            raise self._refuse(str(error), "pass a numpy.ndarray") from None
+            raise self._refuse(f"{where}{error}", "pass a numpy.ndarray") from None
         devices = ["cpu"] if self._backend is None else ["cpu", self._backend.device]
         if storage.device not in devices:
             raise self._refuse(
-                f"it is on {storage.device}, the session reads arrays on {' and '.join(devices)}",
+                f"{where}it is on {storage.device}, the session reads arrays on {' and '.join(devices)}",
                 "copy it there first: nothing is moved between devices silently",
                 Req.MC_BIND_007,
             )
@@ -164,20 +171,22 @@ class Input:
                 raise self._refuse(f"declared a sequence, got {type(value).__name__}", "pass a list of arrays")
             element = Input(Value(f"{self.name}[...]", self._type.element), backend=self._backend)
             return [element.coerce(item) for item in value]
-        return value  # maps and optional values are judged by the kernels that take them
+        for array in arrays_in(value):
+            self._require_readable(array)
+        return self._adopt(value)  # maps and optional values are judged by the kernels that take them
 
     def _coerce_pages(self, value: object) -> PageTable:
         try:
             table = PageTable.of(value, self._value, self._declarations)
-            for page in table.values():
-                self._require_readable(page.payload)
+            for page_id, page in table.items():
+                self._require_readable(page.payload, f"page {page_id}: ")
         except BindError as error:
             raise RunError(error.message, requirement=error.requirement, hint=error.hint, input=self.name) from None
         if isinstance(value, PageTable) and value.declarations != self._declarations:
             raise self._refuse("the table is made for a model with other quantizations", "make one for this model")
         if (problem := table_problem(table, self._names, is_written=False)) is not None:
             raise RunError(problem.message, requirement=problem.requirement, hint=problem.hint, input=self.name)
-        return table
+        return table.adopted(self._adopt)
 
     def _refuse(self, problem: str, hint: str, requirement: Req | None = None) -> RunError:
         requirement = requirement or self.requirement

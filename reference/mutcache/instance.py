@@ -65,10 +65,9 @@ class Lent:
         Raises:
             RunError: MC-BIND-009.
         """
-        if self.address.value != self.bound:
+        if (found := self.address.value) != self.bound:
             raise RunError(
-                f"{label}: {output!r} would be at {storage_of(self.array).byte_range}, {source!r} was bound at "
-                f"{self._byte_range}",
+                f"{label}: {output!r} would be at {found or 0:#x}, {source!r} was bound at {self._byte_range}",
                 requirement=Req.MC_BIND_009,
                 hint="the array was given other memory while it was bound",
                 node=label,
@@ -80,17 +79,24 @@ class Lent:
 
 
 class DeviceLent(Lent):
-    """Storage on a device: kernels of a backend update it, and whatever reads it gets a copy on the host."""
+    """Storage on a device: kernels of a backend update it, and whatever reads it gets a copy on the host.
+
+    Args:
+        array: the caller's array.
+        view: what was judged of it and leased, as the backend adopted it.
+        backend: the backend.
+    """
 
     __slots__ = ("_backend",)
 
-    def __init__(self, array: Any, backend: Backend) -> None:
+    def __init__(self, array: Any, view: Any, backend: Backend) -> None:
         self.array = array
-        self.view = backend.adopt(array)
+        self.view = view
         self.address = address_of(array)
-        storage = storage_of(array)
+        storage = storage_of(view)
         self.bound = storage.address
         self._byte_range = storage.byte_range
+        self._pin = pin(array)
         self._backend = backend
 
     def cache_update(self, attributes: Attributes, names: Names) -> Writer:
@@ -98,9 +104,9 @@ class DeviceLent(Lent):
         return self._backend.cache_update(self.view, attributes, names)
 
 
-def lend(array: Any, backend: Backend | None) -> Lent:
-    """An array that was found right for a session with this backend."""
-    return Lent(array) if backend is None else DeviceLent(array, backend)
+def lend(array: Any, view: Any, backend: Backend | None) -> Lent:
+    """An array that was found right for a session with this backend; ``view`` is what was judged of it."""
+    return Lent(array) if backend is None else DeviceLent(array, view, backend)
 
 
 class _OnHost(Mapping[str, Any]):
@@ -351,7 +357,12 @@ def _update_cache(step: Step, attributes: Attributes, storage: Lent) -> Action:
         # The caller gets ``array`` as the output: it must be the memory that is written, and the memory that was bound.
         if address.value != bound:
             verify(label, output, source)
-        write(values[values_name], values[position_name])
+        try:
+            write(values[values_name], values[position_name])
+        except RunError:
+            raise
+        except Exception as error:  # of a device: no memory for operands, or a launch that failed
+            raise RunError(f"{label} failed: {error}", node=label) from error
         values[output] = values[source]
         for name in releases:
             del values[name]
@@ -378,6 +389,10 @@ def _update_page(step: Step, axis: int, storage: LentTable) -> Action:
                 hint="the table is as it was",
                 node=label,
             ) from error
+        except RunError:
+            raise
+        except Exception as error:  # of a device: a launch that failed
+            raise RunError(f"{label} failed: {error}", node=label) from error
         values[output] = values[source]
         for name in releases:
             del values[name]

@@ -19,6 +19,7 @@ from mutcache.storage import (
     Address,
     Array,
     ByteRange,
+    Storage,
     address_of,
     is_mapped_writable,
     owner_of,
@@ -31,11 +32,11 @@ def table_claims(name: str, table: PageTable, pages: Mapping[int, Page]) -> Iter
     """What a lease of a table with these pages covers: the table, be it empty, and every payload."""
     yield Claim(name, ByteRange("page tables", id(table), id(table) + 1), Use.MUTABLE)
     for page_id, page in pages.items():
-        yield _claim(name, page_id, page.payload)
+        yield _claim(name, page_id, storage_of(page.payload))
 
 
-def _claim(name: str, page_id: int, payload: Any) -> Claim:
-    return Claim(f"{name}[{page_id}]", storage_of(payload).byte_range, Use.MUTABLE)
+def _claim(name: str, page_id: int, storage: Storage) -> Claim:
+    return Claim(f"{name}[{page_id}]", storage.byte_range, Use.MUTABLE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,14 +54,13 @@ class _Held:
     pin: object
 
     @classmethod
-    def of(cls, name: str, page_id: int, payload: Any, memory: PageMemory) -> _Held:
-        owner = owner_of(payload)
-        address = storage_of(payload).address
+    def of(cls, name: str, page_id: int, payload: Any, view: Any) -> _Held:
+        owner, storage = owner_of(payload), storage_of(view)
         return cls(
-            memory.adopt(payload),
-            _claim(name, page_id, payload),
+            view,
+            _claim(name, page_id, storage),
             address_of(payload),
-            address,
+            storage.address,
             None if owner is None else id(owner),
             pin(payload),
         )
@@ -88,7 +88,8 @@ class LentTable:
         memory: as given.
 
     Raises:
-        BindError: another binding changed the table before the lease was taken (MC-BIND-005).
+        BindError: another binding changed the table before the lease was taken (MC-BIND-005), or a payload is not where
+            its array says (MC-BIND-007).
     """
 
     def __init__(
@@ -101,17 +102,29 @@ class LentTable:
             element for name in names if (element := page_type(name.type)) is not None
         )
         self._lease = lease
-        self._held = {page_id: _Held.of(table.value, page_id, page.payload, memory) for page_id, page in table.items()}
+        self._held = {page_id: self._hold(page_id, page) for page_id, page in table.items()}
         if not LEASES.holds(lease, [held.claim for held in self._held.values()]):
             raise BindError(
-                f"another binding changed the pages of {name!r} while they were being bound",
+                f"the pages of {name!r} changed while they were being bound: another binding has them, or they moved",
                 requirement=Req.MC_BIND_005,
                 hint="bind the table again",
             )
         # Where payloads lie, by address, with the page: they are disjoint, so that one look tells an overlap.
         self._spans = sorted(span for page_id, held in self._held.items() for span in _spans(held, page_id))
         self._fed: Callable[[], Iterable[Array]] = tuple
+        #: Memory that was allocated for pages and is none of a page yet.
+        self._made: dict[int, _Held] = {}
         self._owners: frozenset[int | None] | None = None
+
+    def _hold(self, page_id: int, page: Page) -> _Held:
+        try:
+            return _Held.of(self.table.value, page_id, page.payload, self.memory.adopt(page.payload))
+        except TypeError as error:
+            raise BindError(
+                f"page {page_id} of {self.table.value!r}: {error}",
+                requirement=Req.MC_BIND_007,
+                hint=f"allocate all payloads on {self.memory.device}; nothing is ever staged through a copy",
+            ) from None
 
     def begin(self, symbols: Mapping[str, int], fed: Callable[[], Iterable[Array]]) -> None:
         """Start a run, in which symbols have these sizes and these arrays are supplied."""
@@ -125,7 +138,7 @@ class LentTable:
     def is_apart(self, array: Array) -> bool:
         """Whether ``array``, of NumPy, owns its memory, and no payload lies in it: then it overlaps no payload."""
         if self.memory.device != "cpu":
-            return True
+            return True  # all payloads are on a device
         if self._owners is None:
             self._owners = frozenset(held.owner for held in self._held.values())
         return array.flags.owndata and None not in self._owners and id(array) not in self._owners
@@ -168,8 +181,8 @@ class LentTable:
             node=label,
         )
 
-    def allocate(self, label: str, page_id: int, n_bytes: int) -> Any:
-        """Zeroed memory for the payload of a page, which joins the lease.
+    def allocate(self, label: str, page_id: int, n_bytes: int) -> tuple[Any, Any]:
+        """Zeroed memory for the payload of a page, which joins the lease: the array for the page, and ours over it.
 
         Raises:
             RunError: MC-PAGED-012: there is none.
@@ -195,16 +208,19 @@ class LentTable:
         if payload is None:
             refuse("the allocator refuses" + (f" ({type(cause).__name__}: {cause})" if cause else ""))
         try:
-            storage = storage_of(payload)
+            is_here = storage_of(payload).device == memory.device
+            view = memory.adopt(payload) if is_here else payload
+            storage = storage_of(view)
         except TypeError as error:
             refuse(f"what the allocator returned is no array: {error}")
         if storage.device != memory.device:
             refuse(f"the allocator returned memory on {storage.device}, the pages are on {memory.device}")
         payload = np.asarray(payload) if isinstance(payload, np.ndarray) else payload
-        claim = _claim(self.table.value, page_id, payload)
+        held = _Held.of(self.table.value, page_id, payload, view)
         if allocator is None:
-            LEASES.enter(self._lease, claim)
-            return payload
+            LEASES.enter(self._lease, held.claim)
+            self._made[page_id] = held
+            return payload, view
         if storage.dtype != np.uint8 or storage.shape != (n_bytes,) or not storage.contiguous:
             refuse(f"the allocator returned {storage.dtype} of shape {storage.shape}, strides {storage.strides}")
         if not storage.writable or not is_mapped_writable(storage.byte_range):
@@ -212,21 +228,26 @@ class LentTable:
         if any(storage_of(array).byte_range.overlaps(storage.byte_range) for array in self._fed()):
             refuse("the allocator returned memory that an input of the run occupies")
         try:
-            LEASES.add(self._lease, claim)
+            LEASES.add(self._lease, held.claim)
         except BindError as error:
             refuse(f"the allocator returned memory that is in use: {error.message}")
-        memory.clear(payload)
-        return payload
+        self._made[page_id] = held
+        try:
+            memory.clear(view)
+        except BaseException:
+            self.discard(page_id)
+            raise
+        return payload, view
 
-    def discard(self, page_id: int, payload: Any) -> None:
+    def discard(self, page_id: int) -> None:
         """Give memory back that was allocated for a page and is not needed after all."""
-        LEASES.drop(self._lease, _claim(self.table.value, page_id, payload))
+        LEASES.drop(self._lease, self._made.pop(page_id).claim)
 
     def put(self, page_id: int, page: Page) -> None:
         """Enter a page whose payload is its own, or was allocated; one that it replaces returns to its owner."""
         before = self._held.get(page_id)
         if before is None or self.table[page_id].payload is not page.payload:
-            self._held[page_id] = held = _Held.of(self.table.value, page_id, page.payload, self.memory)
+            self._held[page_id] = held = self._made.pop(page_id)
             for span in _spans(held, page_id):
                 insort(self._spans, span)
             self._owners = None

@@ -10,7 +10,9 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from mutcache.errors import BindError
 from mutcache.quantization import Declaration, decode, encode_rows, reencode
+from mutcache.requirements import Req
 from mutcache.storage import Array, to_host
 
 
@@ -108,6 +110,17 @@ HOST_PAGES: Final = HostPages()
 
 
 def payload_bytes(payload: Any) -> Array:
-    """A payload as bytes of the host, whatever its header says; a copy, if it is on a device."""
-    found: Array = np.asarray(to_host(payload)).reshape(-1).view(np.uint8)
+    """A payload as bytes of the host, whatever its header says; a copy, if it is on a device.
+
+    Raises:
+        BindError: it is on a device, in an array that cannot be read from the host (MC-BIND-007).
+    """
+    try:
+        found: Array = np.asarray(to_host(payload)).reshape(-1).view(np.uint8)
+    except TypeError as error:
+        raise BindError(
+            f"a payload on a device cannot be read: {error}",
+            requirement=Req.MC_BIND_007,
+            hint="use an array of CuPy, or a view of the device's",
+        ) from None
     return found

@@ -25,9 +25,9 @@ from mutcache.storage import (
     Array,
     ByteRange,
     first_unwritable,
+    is_device_array,
     show_dims,
     storage_of,
-    to_host,
 )
 
 #: Gets a number of bytes and returns a writable uint8 array of them, or None to refuse.
@@ -182,13 +182,23 @@ class PageTable(Mapping[int, Page]):
         """A page that was judged, decoded; ``decode`` judges it first."""
         return decode(payload_bytes(page.payload), self.declaration(page.quantized_type), page.dims)
 
-    def require_sound(self) -> None:
-        """Judge the pages as a reader of the container does.
+    def adopted(self, adopt: Callable[[Any], Any]) -> PageTable:
+        """A table with other arrays over the same payloads: what ``adopt`` makes of each."""
+        made = PageTable.__new__(PageTable)
+        made.__dict__.update(self.__dict__)
+        made._pages = {
+            page_id: Page(page.quantized_type, page.dims, adopt(page.payload), page.n_bytes)
+            for page_id, page in self.items()
+        }
+        return made
+
+    def require_sound(self, *, is_written: bool = False) -> None:
+        """Judge the pages as a reader of the container does, or a writer.
 
         Raises:
-            BindError: MC-PAGED-006, 007, 011 or 014, MC-BIND-007.
+            BindError: MC-PAGED-006, 007, 011 or 014, MC-BIND-007; MC-BIND-002 for a writer.
         """
-        _refuse(_first_problem(self, (self._element,)))
+        _refuse(_first_problem(self, (self._element,)) or (_unwritable(self) if is_written else None))
 
     def declaration(self, quantized_type: int) -> Declaration:
         """The declaration of a type that pages of the table have or may get."""
@@ -197,13 +207,16 @@ class PageTable(Mapping[int, Page]):
         return found
 
     def copy(self) -> PageTable:
-        """A table of its own with a copy of every payload, in the memory of the host."""
-        made = PageTable.__new__(PageTable)
-        made.__dict__.update(self.__dict__)
-        made._pages = {
-            page_id: Page(page.quantized_type, page.dims, np.array(to_host(page.payload)))
-            for page_id, page in self.items()
-        }
+        """A table of its own with a copy of every payload, in the memory of the host.
+
+        It has the same allocator, unless that is one for the memory of a device.
+
+        Raises:
+            BindError: a payload is on a device, in an array that cannot be read from the host.
+        """
+        made = self.adopted(lambda payload: np.array(payload_bytes(payload)))
+        if any(is_device_array(page.payload) for page in self.values()):
+            made.allocator = None
         return made
 
     def resolve(self, symbols: Mapping[str, int]) -> None:

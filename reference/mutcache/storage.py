@@ -7,6 +7,7 @@ in :func:`storage_of`, and all rules below see only that.
 from __future__ import annotations
 
 import math
+import operator
 import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +24,9 @@ from mutcache.model import Dim, TensorType
 from mutcache.requirements import Req
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+#: Where the addresses of a device end.
+_ADDRESSES: Final = 1 << 64
 
 _MAPPINGS: Final = Path("/proc/self/maps")
 
@@ -89,13 +93,26 @@ class DeviceArray(Protocol):
 
 
 def is_device_array(value: object) -> bool:
-    """Whether ``value`` is an array in the memory of a CUDA device, of whatever library."""
+    """Whether ``value`` is an array in the memory of a CUDA device, of whatever library.
+
+    Its type is asked: the value itself may raise whatever it likes when it is.
+    """
     return hasattr(type(value), "__cuda_array_interface__") and not isinstance(value, np.ndarray)
 
 
 def to_host(value: Any) -> Any:
-    """A copy in host memory of a device array, of what everything launched before leaves there; else ``value``."""
-    return value.get() if is_device_array(value) else value
+    """``value`` with copies in host memory for device arrays, of what everything launched before leaves there.
+
+    Raises:
+        TypeError: a device array of a library that this package does not know has no ``get()``.
+    """
+    if isinstance(value, list | tuple):
+        return type(value)(map(to_host, value))
+    if not is_device_array(value):
+        return value
+    if not hasattr(value, "get"):
+        raise TypeError(f"{type(value).__name__} has no get(): copy it to the host by means of its own library")
+    return value.get()
 
 
 def storage_of(array: object) -> Storage:
@@ -108,7 +125,7 @@ def storage_of(array: object) -> Storage:
         try:
             return _device_storage(array)
         except Exception as error:  # the array is somebody else's, and may say of itself what it likes
-            raise TypeError(f"{type(array).__name__} has no sound __cuda_array_interface__: {error!r}") from error
+            raise TypeError(f"{type(array).__name__} has no sound __cuda_array_interface__: {error}") from error
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected a numpy.ndarray, got {type(array).__name__}")
     array = np.asarray(array)  # a subclass may say of itself what it likes
@@ -127,22 +144,30 @@ def storage_of(array: object) -> Storage:
 
 
 def _device_storage(array: Any) -> Storage:
+    """The storage that an array of whatever library tells of; what it says is judged, for it may be anything."""
     interface = array.__cuda_array_interface__
-    dtype, shape = _device_dtype(array, interface), tuple(interface["shape"])
-    address, is_read_only = interface["data"]
+    if interface.get("mask") is not None:
+        raise ValueError("it has a mask")
+    dtype, device = _device_dtype(array, interface), _device_name(array)
+    shape = tuple(map(operator.index, interface["shape"]))
+    address, is_read_only = operator.index(interface["data"][0]), bool(interface["data"][1])
     dense = tuple(dtype.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    strides = tuple(interface.get("strides") or dense)
-    place = getattr(array, "device", None)
-    number = getattr(place, "id", getattr(place, "index", 0))  # CuPy's name of it, and that of others
-    device = f"cuda:{number or 0}"
+    told = interface.get("strides")
+    strides = dense if told is None else tuple(map(operator.index, told))
+    if len(strides) != len(shape) or any(size < 0 for size in shape):
+        raise ValueError(f"its shape is {shape}, its strides are {strides}")
     is_empty = 0 in shape
     steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
     low = address + sum(step for step in steps if step < 0)
     high = address + sum(step for step in steps if step > 0) + dtype.itemsize
+    if is_empty:
+        low = high = address
+    if not 0 <= low <= high <= _ADDRESSES:
+        raise ValueError(f"it would be at {low} to {high}")
     return Storage(
         address=address,
         nbytes=dtype.itemsize * math.prod(shape),
-        byte_range=ByteRange(device, address, address) if is_empty else ByteRange(device, low, high),
+        byte_range=ByteRange(device, low, high),
         dtype=dtype,
         shape=shape,
         strides=strides,
@@ -153,12 +178,31 @@ def _device_storage(array: Any) -> Storage:
     )
 
 
+def _device_name(array: Any) -> str:
+    """The address space. Where an array does not tell its device, it is taken to be the first; backends know better."""
+    place = getattr(array, "device", None)
+    for number in (getattr(place, "id", None), getattr(place, "index", None)):  # CuPy's name of it, and that of others
+        if isinstance(number, int | np.integer) and not isinstance(number, bool):
+            return f"cuda:{number}"
+    return "cuda:0"
+
+
 def _device_dtype(array: Any, interface: Mapping[str, Any]) -> np.dtype[Any]:
-    """The element type: the interface has no names for those that NumPy does not have itself."""
+    """The element type. The interface has no names for those that NumPy does not have itself: the array tells them."""
+    typestr = interface["typestr"]
     try:
-        found: np.dtype[Any] = np.dtype(array.dtype)
-    except (AttributeError, TypeError):
-        found = np.dtype(interface["typestr"])
+        told: np.dtype[Any] = np.dtype(typestr)
+    except TypeError:  # "<f1", as ml_dtypes calls one of its own
+        told = np.dtype(f"V{int(typestr[2:])}")
+    named = getattr(array, "dtype", None)
+    try:
+        found = told if named is None else np.dtype(named)
+    except TypeError:  # of a library that has element types of its own
+        found = told
+    if found.hasobject:  # what a device holds are no references
+        raise ValueError(f"its elements are {found}")
+    if found != told and (told.kind != "V" or found.itemsize != told.itemsize):
+        raise ValueError(f"its elements are {found}, and {told} by its interface")
     return found
 
 
@@ -167,7 +211,7 @@ class Address(Protocol):
 
     @property
     def value(self) -> int | None:
-        """The address; None is address 0."""
+        """The address; None is address 0, or an array that tells none any more."""
 
 
 def address_of(array: Any) -> Address:
@@ -191,8 +235,11 @@ class _ReportedAddress:
         self._array = array
 
     @property
-    def value(self) -> int:
-        return storage_of(self._array).address
+    def value(self) -> int | None:
+        try:
+            return storage_of(self._array).address
+        except TypeError:  # a device array that was sound when it was lent
+            return None
 
 
 def owner_of(array: Any) -> Array | None:
@@ -272,6 +319,11 @@ def dtype_of(elem_type: int) -> np.dtype[Any]:
         return onnx.helper.tensor_dtype_to_np_dtype(elem_type)
     except KeyError:
         raise PlanError(f"element type {elem_type} is none of ONNX's tensor types") from None
+
+
+def is_dense(storage: Storage) -> bool:
+    """Whether kernels can read the storage where it is: contiguous, and aligned to its elements."""
+    return storage.contiguous and not (storage.nbytes and storage.address % storage.dtype.alignment)
 
 
 def match_dims(dims: tuple[Dim, ...] | None, shape: tuple[int, ...], symbols: dict[str, int]) -> str:

@@ -100,8 +100,8 @@ class PagedCacheUpdate:
         start: int,
         values: Any,
     ) -> None:
-        payload = self._lent.allocate(self._names.node, page_id, n_bytes(declaration, dims))
-        self._fill(page_id, payload, lambda: self._memory.encode_rows(payload, declaration, dims, axis, start, values))
+        payload, view = self._lent.allocate(self._names.node, page_id, n_bytes(declaration, dims))
+        self._fill(page_id, lambda: self._memory.encode_rows(view, declaration, dims, axis, start, values))
         self._lent.put(page_id, Page(wanted, dims, payload))
 
     def _convert(
@@ -120,26 +120,29 @@ class PagedCacheUpdate:
         old = self._table.declaration(page.quantized_type)
         is_in_place = size == n_bytes(old, page.dims)
         # Where the layouts differ, a byte that is written may be one that is still to be read.
-        made = memory.allocate(size) if is_in_place else self._lent.allocate(self._names.node, page_id, size)
+        target = page.payload
+        if is_in_place:
+            view = memory.allocate(size)
+        else:
+            target, view = self._lent.allocate(self._names.node, page_id, size)
 
         def fill() -> None:
-            memory.reencode(payload, old, new, page.dims, made)
-            memory.encode_rows(made, new, page.dims, axis, start, values)
+            memory.reencode(payload, old, new, page.dims, view)
+            memory.encode_rows(view, new, page.dims, axis, start, values)
 
         if is_in_place:
             fill()
-            memory.copy(payload, made)
-            made = page.payload
+            memory.copy(payload, view)
         else:
-            self._fill(page_id, made, fill)
-        self._lent.put(page_id, Page(wanted, page.dims, made))
+            self._fill(page_id, fill)
+        self._lent.put(page_id, Page(wanted, page.dims, target))
 
-    def _fill(self, page_id: int, payload: Any, fill: Callable[[], None]) -> None:
+    def _fill(self, page_id: int, fill: Callable[[], None]) -> None:
         """Fill memory that was allocated for a page; a failure gives it back."""
         try:
             fill()
         except BaseException:
-            self._lent.discard(page_id, payload)
+            self._lent.discard(page_id)
             raise
 
     def _find(self, page_id: int) -> Page | None:
@@ -280,7 +283,7 @@ def gather(node: Node, proto: NodeProto, memory: PageMemory) -> Kernel:
     axis = page_axis(proto)
     cache, ids = node.inputs
 
-    def run(values: Mapping[str, Any]) -> list[Array]:
+    def run(values: Mapping[str, Any]) -> list[Any]:
         return [_gather(node.label, values[cache], (cache, ids), values[ids], axis, memory)]
 
     return run
