@@ -98,12 +98,22 @@ _PAGES: Final = (
 )
 
 
+#: Changes of type: from what to what.
+_CHANGES: Final = ((_PAGES[1], _PAGES[3]), (_PAGES[3], _PAGES[0]))
+
+
 def predictions(document: dict[str, Any], architecture: str = "sm_90") -> list[Prediction]:
     """Predictions from the bytes of the layouts and the instructions of the main loops, for fp16 values."""
 
-    def predicted(name: str, kernel: str, read: float, written: float, goal: float | None) -> Prediction:
+    def loop(kernel: str) -> int:
+        found: int = document["kernels"][kernel][architecture]["loop"]
+        return found
+
+    def predicted(
+        name: str, kernel: str, read: float, written: float, goal: float | None, loops: int | None = None
+    ) -> Prediction:
         elements = 16 // 2 if kernel == "dense_update" else VECTOR  # of one item
-        instructions = document["kernels"][kernel][architecture]["loop"] / elements
+        instructions = (loop(kernel) if loops is None else loops) / elements
         memory, issue = (read + written) / COPY_RATE, instructions / ISSUE_RATE
         return Prediction(name, kernel, read, written, goal, instructions, memory / max(memory, issue))
 
@@ -111,6 +121,18 @@ def predictions(document: dict[str, Any], architecture: str = "sm_90") -> list[P
         predicted("dense, fp16", "dense_update", 2.0, 2.0, 0.90),
         *(predicted(name, f"encode_{codec}_f16", 2.0, nbytes, goal) for name, codec, nbytes, goal in _PAGES),
         *(predicted(f"decode {name}", f"decode_{codec}_f16", nbytes, 2.0, None) for name, codec, nbytes, _ in _PAGES),
+        # The loop has code for all codecs, of which a page takes one to decode and one to encode.
+        *(
+            predicted(
+                f"type change, {old.split(',')[0]} to {new.split(',')[0]}",
+                "reencode",
+                read,
+                written,
+                None,
+                loop(f"decode_{before}_f16") + loop(f"encode_{after}_f16"),
+            )
+            for (old, before, read, _), (new, after, written, _) in _CHANGES
+        ),
     ]
 
 
