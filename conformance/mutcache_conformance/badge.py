@@ -7,7 +7,9 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
+from mutcache.requirements import Profile
 from mutcache_conformance.mustpass import Verdict
+from mutcache_conformance.report_folder import badge_of
 
 FOLDER: Final = "badges"
 #: Dark enough for white text (contrast of 4.5 and more).
@@ -22,16 +24,17 @@ _WIDE_CHARACTERS: Final = frozenset("mwMW")
 
 
 def write(verdicts: Iterable[Verdict], folder: Path) -> list[Path]:
-    """Write ``badges/PROFILE.svg`` into the report folder for each verdict; badges of other profiles are removed."""
+    """Write ``badges/PROFILE.svg`` into the report folder for each verdict; those of other profiles are removed."""
     written = []
     for verdict in verdicts:
-        path = folder / FOLDER / f"{verdict.profile.value}.svg"
+        path = badge_of(folder, verdict.profile)
         path.parent.mkdir(exist_ok=True)
         path.write_text(render(verdict), encoding="utf-8")
         written.append(path)
-    for path in (folder / FOLDER).glob("*.svg"):
+    for profile in Profile:
+        path = badge_of(folder, profile)
         if path not in written:
-            path.unlink()
+            path.unlink(missing_ok=True)
     return written
 
 

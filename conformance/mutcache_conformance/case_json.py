@@ -31,6 +31,7 @@ from mutcache_conformance.case import (
     Write,
 )
 from mutcache_conformance.evidence import canonical_json
+from mutcache_conformance.schema import SchemaError, validate
 
 FORMAT: Final = 1
 _STEPS: Final[Mapping[str, type[Step]]] = {
@@ -86,11 +87,15 @@ def load(folder: Path) -> Case:
 
     Raises:
         OSError: a file is missing.
-        ValueError: a file is not what ``case.json`` says.
+        ValueError: it is no case, or a file is not what ``case.json`` says.
     """
-    data = json.loads((folder / "case.json").read_text(encoding="utf-8"))
-    if data["format"] != FORMAT:
-        raise ValueError(f"{folder / 'case.json'} has format {data['format']}, not {FORMAT}")
+    path = folder / "case.json"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        canonical_json(data)  # or it has half a character in it, or a number that is none
+        validate(data, "case")
+    except (ValueError, RecursionError, SchemaError) as error:
+        raise ValueError(f"{path} is no case: {error or 'it is nested too deeply'}") from None
     return Case(
         id=data["id"],
         requirements=tuple(Req(requirement) for requirement in data["requirements"]),

@@ -37,7 +37,7 @@ from mutcache_conformance.protocol import (
     excerpt,
 )
 from mutcache_conformance.schema import SchemaError, validate
-from mutcache_conformance.wording import printable
+from mutcache_conformance.wording import one_line, printable
 
 #: Seconds between looks at whether the process still lives, while no answer comes.
 _PULSE: Final = 0.1
@@ -172,7 +172,7 @@ class Child:
             raise ProtocolError(f"it speaks version {answer.body['protocol']} of the protocol, not {VERSION}")
         body = answer.body
         names = {
-            f"{of}{suffix}": printable(body[of][key], 100)
+            f"{of}{suffix}": one_line(body[of][key], 100)
             for of in ("runtime", "adapter")
             for key, suffix in (("name", ""), ("version", "_version"))
         }
@@ -181,7 +181,7 @@ class Child:
             capabilities=frozenset(body["capabilities"]),
             alignment=body["alignment"],
             concurrent_runs=body["concurrent_runs"],
-            checks=tuple(printable(check, 100) for check in body["checks"]),
+            checks=tuple(one_line(check, 100) for check in body["checks"]),
             device=body.get("device", "cpu"),
         )
 
@@ -342,6 +342,18 @@ class Child:
         self._channel.close()
         for log in self._logs:
             log.close()
+
+
+def otherwise(before: Description, now: Description) -> str:
+    """What a runtime says of itself now, where it said something else before."""
+    old, new = before.to_json(), now.to_json()
+    told = [
+        f"{name.replace('_', ' ')} {printable(json.dumps(new[name]), 100)}, "
+        f"was {printable(json.dumps(old[name]), 100)} before"
+        for name in old
+        if old[name] != new[name]
+    ]
+    return "; ".join(told)
 
 
 def _definition(operation: str, kind: str) -> str:

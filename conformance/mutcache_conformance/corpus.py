@@ -66,14 +66,20 @@ def load(folder: Path) -> dict[str, Case]:
     Raises:
         CorpusError: it has none that can be read.
     """
+    return {entry["case"]: _load_case(folder, entry) for entry in _entries(folder)}
+
+
+def _entries(folder: Path) -> list[dict[str, Any]]:
+    """What the index says of each case."""
+    path = folder / NAME
     try:
-        index = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        index = json.loads(path.read_text(encoding="utf-8"))
         validate(index, "corpus")
-        return {entry["case"]: _load_case(folder, entry) for entry in index["cases"]}
     except OSError as error:
-        raise CorpusError(f"{error.filename}: {error.strerror}") from None
+        raise CorpusError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError, SchemaError) as error:
-        raise CorpusError(f"{folder / NAME}: {error}") from None
+        raise CorpusError(f"{path}: {error}") from None
+    return list(index["cases"])
 
 
 def problems(folder: Path) -> Iterator[str]:
@@ -86,9 +92,15 @@ def problems(folder: Path) -> Iterator[str]:
         yield from manifest.problems(folder)
     except manifest.ManifestError as error:
         raise CorpusError(f"{folder}: {error}") from None
-    cases = load(folder)
-    for case in cases.values():
-        if case.twin and case.twin not in cases:
+    entries = _entries(folder)
+    ids = {entry["case"] for entry in entries}
+    for entry in entries:
+        try:
+            case = _load_case(folder, entry)
+        except CorpusError as error:
+            yield str(error)
+            continue
+        if case.twin and case.twin not in ids:
             yield f"{case.id}: its valid twin {case.twin} is not there"
         home = folder / _CASES / case.id
         must = files_of(case)
@@ -100,10 +112,14 @@ def problems(folder: Path) -> Iterator[str]:
 
 def _load_case(folder: Path, entry: Mapping[str, Any]) -> Case:
     home = folder / _CASES / entry["case"]
-    validate(json.loads((home / "case.json").read_text(encoding="utf-8")), "case")
-    case = case_json.load(home)
+    try:
+        case = case_json.load(home)
+    except OSError as error:
+        raise CorpusError(f"{error.filename}: {error.strerror}") from None
+    except ValueError as error:
+        raise CorpusError(str(error)) from None
     if case.id != entry["case"] or case_json.digest(case) != entry["sha256"]:
-        raise ValueError(f"{home / 'case.json'} is not the case that the index lists")
+        raise CorpusError(f"{home / 'case.json'} is not the case that {NAME} lists")
     return case
 
 

@@ -52,8 +52,13 @@ def describe() -> dict[str, Any]:
         "memory": _memory(),
         "gpus": list(_gpus()),
         "packages": {name: version for name in _PACKAGES if (version := _version(name))},
-        "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
+        "variables": {name: as_text(os.environ[name]) for name in _VARIABLES if name in os.environ},
     }
+
+
+def as_text(told: str) -> str:
+    r"""What the system told, with bytes that are not UTF-8 as ``\xff``: a report has nothing else than text."""
+    return os.fsencode(told).decode(errors="backslashreplace")
 
 
 def _version(package: str) -> str:

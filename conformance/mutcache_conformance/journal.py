@@ -1,8 +1,8 @@
 """The results of a run as they come, so that a run which was interrupted can be taken up again.
 
 ``journal.jsonl`` in the report folder has one JSON value a line: first what the run is, then a result after the other.
-A line that was cut short when the run died is no result. What has its place in the journal is not run again; what the
-harness itself could not do is.
+A line that was cut short when the run died is no result. What has its place in the journal is not run again; what was
+not run, or what the harness itself could not do, is.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
+from mutcache_conformance.report_folder import JOURNAL
 from mutcache_conformance.status import CaseResult, Status
 
-NAME: Final = "journal.jsonl"
+NAME: Final = JOURNAL
 FORMAT: Final = 1
+_AGAIN: Final = frozenset({Status.HARNESS_ERROR, Status.NOT_RUN})
 
 
 class JournalError(ValueError):
@@ -132,7 +134,7 @@ def results_in(lines: Iterable[Mapping[str, Any]]) -> dict[str, CaseResult]:
         results = [CaseResult.from_json(line["result"]) for line in lines if "result" in line]
     except (KeyError, TypeError, ValueError) as error:
         raise JournalError(f"a result in the journal is damaged: {type(error).__name__}: {error}") from None
-    return {result.case: result for result in results if result.status is not Status.HARNESS_ERROR}
+    return {result.case: result for result in results if result.status not in _AGAIN}
 
 
 def _line(value: Mapping[str, Any]) -> str:

@@ -10,12 +10,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from mutcache_conformance.schema import SchemaError, validate
+from mutcache_conformance.wording import one_line
 
 FORMAT: Final = 1
 NAME: Final = "manifest.json"
-#: What is written after the manifest, or belongs to a run that is not over.
+#: What is written after the manifest.
 SIGNED: Final = ("statement.json", "signature.json")
-_APART: Final = frozenset({NAME, "journal.jsonl", *SIGNED})
+#: What a run that is not over has there, and one that is must not.
+JOURNAL: Final = "journal.jsonl"
+#: A report of a selection of cases lies below that of all cases, and is checked by itself.
+PARTIAL: Final = "partial"
+_APART: Final = frozenset({NAME, *SIGNED})
 _LARGEST: Final = 64 << 20
 
 
@@ -24,10 +29,16 @@ class ManifestError(ValueError):
 
 
 def write(folder: Path) -> Path:
-    """Write ``manifest.json``, whole or not at all, over every file that the folder holds now."""
+    """Write ``manifest.json``, whole or not at all, over every file that the folder holds now.
+
+    What is no file, or has a name that is no UTF-8, is left out, and so found by ``problems``.
+    """
+    for name in (NAME, *SIGNED):  # a process that was killed may have left them
+        (folder / f"{name}.part").unlink(missing_ok=True)
     files = [
         {"path": name, "bytes": (folder / name).stat().st_size, "sha256": digest(folder / name)}
         for name in files_of(folder)
+        if name != JOURNAL and (folder / name).is_file() and _is_text(name)
     ]
     path = folder / NAME
     temporary = folder / f"{NAME}.part"
@@ -38,8 +49,16 @@ def write(folder: Path) -> Path:
 
 
 def files_of(folder: Path) -> list[str]:
-    """The files of a report, as paths with slashes; a folder below it that has a manifest is a report of its own."""
-    return sorted(path.relative_to(folder).as_posix() for path in _walk(folder, is_top=True))
+    """Everything below a report folder that is no folder, as paths with slashes."""
+    entries = [entry for entry in folder.iterdir() if entry.name not in _APART]
+    paths = [path for entry in entries if entry.name != PARTIAL or not entry.is_dir() for path in _walk(entry)]
+    return sorted(path.relative_to(folder).as_posix() for path in paths)
+
+
+def irregular(folder: Path) -> list[str]:
+    """What lies there and is neither file nor folder: to read it may never end."""
+    names = [*files_of(folder), *(name for name in (NAME, *SIGNED) if os.path.lexists(folder / name))]
+    return [f"{one_line(name)} is no file" for name in names if not (folder / name).is_file()]
 
 
 def problems(folder: Path) -> list[str]:
@@ -50,7 +69,7 @@ def problems(folder: Path) -> list[str]:
     """
     listed = _read(folder / NAME)
     present = set(files_of(folder))
-    found = [f"{name} is not in the manifest" for name in sorted(present - listed.keys())]
+    found = [f"{one_line(name)} is not in the manifest" for name in sorted(present - listed.keys())]
     for name, entry in listed.items():
         if name not in present:
             found.append(f"{name} is missing")
@@ -83,10 +102,13 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
     return files
 
 
-def _walk(folder: Path, *, is_top: bool) -> Iterator[Path]:
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            if not (path / NAME).exists():
-                yield from _walk(path, is_top=False)
-        elif not (is_top and (path.name in _APART or path.name.endswith(".part"))):
-            yield path
+def _is_text(name: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in name)
+
+
+def _walk(path: Path) -> Iterator[Path]:
+    if path.is_dir() and not path.is_symlink():
+        for entry in path.iterdir():
+            yield from _walk(entry)
+    else:
+        yield path

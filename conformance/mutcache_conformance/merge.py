@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from mutcache.requirements import Profile
-from mutcache_conformance import cases, manifest, provenance, report
+from mutcache_conformance import cases, manifest, provenance, report, verify_results
 from mutcache_conformance.adapter import Description
 from mutcache_conformance.report import Run
 from mutcache_conformance.status import CaseResult
+from mutcache_conformance.wording import one_line
 
 #: What must be the same in all parts of a run. The path to Python need not: machines may differ in it.
 _SAME: Final[Mapping[str, Callable[[Mapping[str, Any]], object]]] = {
@@ -29,7 +30,8 @@ _SAME: Final[Mapping[str, Callable[[Mapping[str, Any]], object]]] = {
     "GPUs": lambda part: part["environment"]["gpus"],
     "packages": lambda part: part["environment"]["packages"],
     "variables": lambda part: part["environment"]["variables"],
-    "waivers": lambda part: part["waivers"],
+    # The parts of one run may be made on different days.
+    "waivers": lambda part: [{key: value for key, value in one.items() if key != "read"} for one in part["waivers"]],
     "nonce": lambda part: part["configuration"]["nonce"],
     "runtime options": lambda part: part["configuration"]["options"],
     "case order": lambda part: part["configuration"]["order"],
@@ -40,6 +42,8 @@ _SAME: Final[Mapping[str, Callable[[Mapping[str, Any]], object]]] = {
 #: What a merged report takes from its first part as it is.
 _INHERITED: Final = ("product", "adapter", "environment")
 _FOLDERS: Final = ("failures", "logs")
+#: So many problems of one kind are told of a part.
+_TOLD: Final = 5
 
 
 class MergeError(ValueError):
@@ -50,7 +54,7 @@ class MergeError(ValueError):
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = tuple(problems)
+        self.problems = tuple(map(one_line, problems))
         super().__init__("\n".join(["these are not the parts of one run:", *(f"  - {one}" for one in self.problems)]))
 
 
@@ -71,11 +75,17 @@ def merge(folders: Sequence[Path], out: Path) -> Run:
     """Write the report of all parts into a new folder ``out``, and return the run that it is of.
 
     Raises:
-        MergeError: the folders are not all parts of one run, or a part is not whole.
+        MergeError: the folders are not all parts of one run, a part is not whole, or its verdicts do not follow from
+            its evidence; or ``out`` lies in a part.
         OSError: ``out`` has something in it, or something cannot be read or written.
     """
     parts = _read(folders)
-    problems = list(_problems(parts)) or list(_problems_of_results(parts))
+    around = [folder for folder in folders if out.resolve().is_relative_to(folder.resolve())]
+    problems = (
+        [f"{out} lies in {folder}, and would be a part of it" for folder in around]
+        or list(_problems(parts))
+        or list(_problems_of_results(parts))
+    )
     if problems:
         raise MergeError(problems)
     run = _run(parts)
@@ -153,9 +163,9 @@ def _problems_of_results(parts: Sequence[_Part]) -> Iterator[str]:
             yield f"they were made by another version of the suite: {key} is not that of this one"
             return
     profiles = {one["profile"] for one in first["claim"]["profiles"]}
+    everything = cases.generate(first["configuration"]["nonce"])
     for part in parts:
         index, count = map(int, part.shard.split("/"))
-        everything = cases.generate(first["configuration"]["nonce"])
         due = {
             case.id
             for number, case in enumerate(everything)
@@ -168,6 +178,8 @@ def _problems_of_results(parts: Sequence[_Part]) -> Iterator[str]:
             yield f"{part.folder} lacks {len(due - set(found))} of its cases, {min(due - set(found))} among them"
         if set(found) - due:
             yield f"{part.folder} has cases that are not its own, {min(set(found) - due)} among them"
+        for check, wrong in verify_results.problems(part.report, everything).items():
+            yield from (f"{part.folder} is not sound: {check}: {problem}" for problem in wrong[:_TOLD])
 
 
 def _run(parts: Sequence[_Part]) -> Run:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import pytest
+
+from mutcache_conformance.environment import as_text
 
 if TYPE_CHECKING:
     from mutcache_conformance.waivers import Waiver
@@ -100,6 +101,9 @@ def read_options(config: pytest.Config) -> Options:
     option = config.option
     runtime = option.runtime
     if runtime is not None:
+        for argument in config.invocation_params.args:
+            if as_text(str(argument)) != str(argument):
+                refuse(f"{argument!a} is not UTF-8, and so no report can say what was asked for")
         from mutcache_conformance.adapters import UnknownRuntime, command_of
 
         try:
@@ -188,14 +192,14 @@ def _waivers(runtime: str, given: str | None, folder: Path) -> tuple[Waiver, ...
         refuse(str(error))
 
 
-def prepare_folder(folder: Path) -> None:
-    """Make the folder of the report, before anything is run whose result could not be kept."""
+def prepare_folder(folder: Path) -> int:
+    """Take the folder of the report, before anything is run whose result could not be kept; see ``prepare``."""
+    from mutcache_conformance import report_folder
+
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        refuse(f"the report cannot be written to {str(folder)!r}: {error.strerror or error}")
+        return report_folder.prepare(folder)
+    except report_folder.FolderError as error:
+        refuse(f"the report cannot be written to {str(folder)!r}: {error}")
 
 
 def refuse(message: str) -> NoReturn:
@@ -210,13 +214,15 @@ def _selection(config: pytest.Config) -> str:
         ("-k", option.keyword),
         ("-m", option.markexpr),
         ("--deselect", option.deselect),
+        ("--ignore", option.ignore),
+        ("--ignore-glob", option.ignore_glob),
         ("--shard", option.shard if option.shard != "1/1" else ""),
         ("--last-failed", getattr(option, "lf", False)),
         ("--stepwise", getattr(option, "stepwise", False)),
         ("--maxfail", option.maxfail),
     ):
         if value:
-            return name if value is True else f"{name} {value}"
+            return name if value is True else f"{name} {' '.join(value) if isinstance(value, list) else value}"
     named = [argument for argument in config.args if "::" in argument or _is_suite_module(argument)]
     return " ".join(named)
 

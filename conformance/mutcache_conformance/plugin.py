@@ -7,6 +7,7 @@ conformance case is collected. The cases themselves, the harness and the report 
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -35,7 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(suite, "mutcache-conformance-suite")
     if not _is_about_conformance(config) or suite.is_worker:
         return
-    prepare_folder(suite.options.folder)
+    descriptor = prepare_folder(suite.options.folder)
+    config.add_cleanup(lambda: os.close(descriptor))
     if not getattr(config.option, "xmlpath", None):
         config.option.xmlpath = str(suite.options.folder / "junit.xml")
 
@@ -85,9 +87,14 @@ def conformance_case(request: pytest.FixtureRequest) -> Callable[[], None]:
 
 def _play(item: pytest.Item, suite: Suite, case: Case) -> None:
     from mutcache_conformance.failure import add_rerun
+    from mutcache_conformance.runner import RuntimeUnavailable
 
     runner = suite.runner()
-    found = dataclasses.replace(runner.run(case), rerun=suite.rerun_command(item))
+    try:
+        played = runner.run(case)
+    except RuntimeUnavailable as error:  # in this worker of xdist; the controller could start it
+        played = runner.not_run(case, error)
+    found = dataclasses.replace(played, rerun=suite.rerun_command(item))
     item.stash[RESULT_KEY] = found
     result = suite.waived(found)
     item.user_properties.append(("status", result.status.value))
@@ -128,6 +135,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Try the runtime before the first case, in the process that runs the cases."""
     suite = session.config.stash[SUITE_KEY]
     has_cases = any(item.get_closest_marker(MARKER) for item in session.items)
+    suite.note_collection([item.nodeid for item in session.items])
     if has_cases and not suite.is_worker and not session.config.option.collectonly:
         suite.try_runtime()
 

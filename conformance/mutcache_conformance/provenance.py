@@ -8,6 +8,7 @@ import hashlib
 import importlib.machinery
 import shutil
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
@@ -19,11 +20,14 @@ from mutcache.requirements import Req
 from mutcache_conformance import case_json, mustpass
 from mutcache_conformance.adapters import REGISTERED, UnknownRuntime, command_of
 from mutcache_conformance.case import Case
+from mutcache_conformance.environment import as_text
 from mutcache_conformance.evidence import canonical_json
 from mutcache_conformance.protocol import VERSION as PROTOCOL
 
 #: The packages whose files make up the suite: the harness with its cases, and the formats that it reads.
 _PACKAGES: Final = (Path(__file__).resolve().parent, Path(mutcache.__file__).resolve().parent)
+#: What the files of the suite end in: all that it imports or reads.
+_SUFFIXES: Final = frozenset({".py", ".json", ".j2", ".md"})
 _DISTRIBUTION: Final = "mutcache"
 #: So many changed files of a checkout are named.
 _CHANGED: Final = 50
@@ -49,7 +53,7 @@ def suite(cases: Iterable[Case]) -> dict[str, Any]:
     Args:
         cases: every case of the nonce.
     """
-    return {"version": version(), "origin": _origin(), **digests(cases)}
+    return {"version": version(), "origin": origin(), **digests(cases)}
 
 
 def digests(cases: Iterable[Case]) -> dict[str, Any]:
@@ -82,8 +86,13 @@ def sources_sha256() -> str:
         (f"{package.name}/{path.relative_to(package).as_posix()}", path)
         for package in _PACKAGES
         for path in sorted(package.rglob("*"))
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.suffix in _SUFFIXES and path.is_file() and not _is_hidden(path.relative_to(package))
     )
+
+
+def _is_hidden(path: Path) -> bool:
+    """Whether it is what editors and tools leave beside the files of a package."""
+    return any(part.startswith((".", "__pycache__")) for part in path.parts)
 
 
 def adapter(runtime: str) -> dict[str, Any]:
@@ -96,11 +105,11 @@ def adapter(runtime: str) -> dict[str, Any]:
         command = command_of(runtime)
     except UnknownRuntime:
         command = []
-    files = {path.name: path for path in _adapter_files(runtime, command)}
+    files = _named(_adapter_files(runtime, command))
     source = [{"file": name, "sha256": _digest_of_file(path)} for name, path in sorted(files.items())]
     return {
         "runtime": runtime,
-        "command": command,
+        "command": [as_text(word) for word in command],
         "protocol": PROTOCOL,
         "source": source,
         "source_sha256": digest_of_sources(source),
@@ -145,19 +154,20 @@ def read_product(path: Path) -> dict[str, str]:
     return {name: told.get(name, "") for name in _PRODUCT}
 
 
-def _origin() -> dict[str, Any]:
+def origin() -> dict[str, Any]:
     """Where the suite's files come from; ``is_clean`` is None where nobody can tell."""
     home = _PACKAGES[0]
-    origin: dict[str, Any] = {"kind": "unknown", "commit": "", "tree": "", "record_sha256": ""}
-    origin |= {"is_clean": None, "changed": []}
+    unknown: dict[str, Any] = {"kind": "unknown", "commit": "", "tree": "", "record_sha256": ""}
+    unknown |= {"is_clean": None, "changed": []}
     commit = _git(home, "rev-parse", "HEAD")
     top = _git(home, "rev-parse", "--show-toplevel")
     if commit and top and _git(Path(top), "ls-files", "--", str(home)):
-        status = _git(Path(top), "status", "--porcelain", "--untracked-files=all")
+        packages = [str(package) for package in _PACKAGES]
+        status = _git(Path(top), "status", "--porcelain", "--untracked-files=all", "--", *packages)
         changed = [line[3:] for line in (status or "").splitlines()]
         tree = _git(home, "rev-parse", "HEAD^{tree}") or ""
         is_clean = None if status is None else not changed
-        return origin | {
+        return unknown | {
             "kind": "checkout",
             "commit": commit,
             "tree": tree,
@@ -166,9 +176,9 @@ def _origin() -> dict[str, Any]:
         }
     record = _record(home)
     if record is None:
-        return origin
+        return unknown
     changed = [file for file, expected in record[1].items() if not _is_intact(home.parent / file, expected)]
-    return origin | {
+    return unknown | {
         "kind": "wheel",
         "record_sha256": case_json.sha256(record[0].encode()),
         "is_clean": not changed,
@@ -218,17 +228,36 @@ def _adapter_files(runtime: str, command: Sequence[str]) -> list[Path]:
     if runtime.startswith("cmd:"):
         executable = [shutil.which(command[0])] if command else []
         named = [*(word for word in executable if word), *command[1:]]
-        return [path for path in map(Path, named) if path.is_file()]
+        return [*(path for path in map(Path, named) if path.is_file()), *_run_as_module(command)]
     module = REGISTERED.get(runtime, runtime).partition(":")[0]
-    path = _module_file(module)
+    return _module_files(module)
+
+
+def _run_as_module(command: Sequence[str]) -> list[Path]:
+    """The files of ``python -m MODULE``, as far as they can be found from here."""
+    if not command or not Path(command[0]).name.startswith(("python", "pypy")) or "-m" not in command[1:-1]:
+        return []
+    return _module_files(command[command.index("-m", 1) + 1], [str(Path.cwd()), *sys.path])
+
+
+def _module_files(module: str, search: Sequence[str] | None = None) -> list[Path]:
+    path = _module_file(module, search)
     if path is None:
         return []
     return sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
 
 
-def _module_file(module: str) -> Path | None:
+def _named(files: Iterable[Path]) -> dict[str, Path]:
+    """Files by name, with as many of their folders as it takes to tell them apart."""
+    paths = list(dict.fromkeys(path.absolute() for path in files))
+    parts = 1
+    while len({path.parts[-parts:] for path in paths}) < len(paths):
+        parts += 1
+    return {as_text("/".join(path.parts[-parts:])): path for path in paths}
+
+
+def _module_file(module: str, search: Sequence[str] | None = None) -> Path | None:
     """Where a module lies. Nothing is imported: that is for the child to do."""
-    search: Sequence[str] | None = None
     origin: str | None = None
     name = ""
     for part in module.split("."):

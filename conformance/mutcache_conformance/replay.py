@@ -7,17 +7,20 @@ corpus. Logs, and the case as it fails this time, go to ``FOLDER/replay``, or to
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
+from typing import Final
 
 from mutcache_conformance import case_json
 from mutcache_conformance.adapters import UnknownRuntime, command_of
 from mutcache_conformance.case import Case
 from mutcache_conformance.options import CASE_TIMEOUT, STEP_TIMEOUT, USAGE
 from mutcache_conformance.runner import Configuration, Runner, RuntimeUnavailable
-from mutcache_conformance.schema import SchemaError, validate
 from mutcache_conformance.status import CaseResult, Status
+from mutcache_conformance.wording import printable
+
+#: Characters of a line that are shown.
+_LONGEST: Final = 10_000
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -41,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(str(error))
     try:
         case, cases = _cases(options.folder)
-    except (OSError, ValueError, SchemaError) as error:
+    except (OSError, ValueError) as error:
         parser.error(f"{options.folder} is no folder of a saved case: {error}")
     configuration = Configuration(
         command=command,
@@ -72,7 +75,6 @@ def _seconds(text: str) -> float:
 
 def _cases(folder: Path) -> tuple[Case, dict[str, Case]]:
     """The case, and all that belong to it by id."""
-    validate(json.loads((folder / "case.json").read_text(encoding="utf-8")), "case")
     case = case_json.load(folder)
     cases = {case.id: case}
     # A saved failure has its twin in it, an exported case in the place that the corpus has for it.
@@ -84,17 +86,22 @@ def _cases(folder: Path) -> tuple[Case, dict[str, Case]]:
 
 
 def _print(result: CaseResult, case: Case, folder: Path) -> None:
-    print(f"{result.status} {case.id} ({case.requirements[0].value}): {case.title}")
+    _say(f"{result.status} {case.id} ({case.requirements[0].value}): {case.title}")
     for step in result.evidence.steps:
         allowed = f" (may be refused: {', '.join(step.allowed)})" if step.allowed else ""
-        print(f"  step {step.index + 1} {step.operation}{allowed}: {step.answer}")
+        _say(f"  step {step.index + 1} {step.operation}{allowed}: {step.answer}")
         for one in step.observations:
             sides = f"expected {one.expected}, found {one.found}" if not one.holds else one.found
-            print(f"    {'ok   ' if one.holds else 'WRONG'} {one.kind} of {one.subject}: {sides} ({one.basis})")
+            _say(f"    {'ok   ' if one.holds else 'WRONG'} {one.kind} of {one.subject}: {sides} ({one.basis})")
     for line in result.reason.splitlines():
-        print(f"  {line}")
+        _say(f"  {line}")
     if result.failure:
-        print(f"  saved in {folder / result.failure}")
+        _say(f"  saved in {folder / result.failure}")
+
+
+def _say(line: str) -> None:
+    """Print what a case that others wrote says."""
+    print(printable(line, _LONGEST))
 
 
 if __name__ == "__main__":

@@ -20,15 +20,17 @@ from typing import Any, Final
 
 from mutcache.requirements import Profile, Req, Subject
 from mutcache.requirements import Status as RequirementStatus
-from mutcache_conformance import badge, environment, manifest, mustpass, provenance, reproduce
+from mutcache_conformance import badge, environment, manifest, mustpass, provenance, report_folder, reproduce
 from mutcache_conformance.adapter import Description
 from mutcache_conformance.case import Case
 from mutcache_conformance.evidence import Encoding, canonical_json
 from mutcache_conformance.mustpass import Verdict
 from mutcache_conformance.schema import SchemaError, validate
 from mutcache_conformance.status import CaseResult, Status
+from mutcache_conformance.wording import printable
 
 FORMAT: Final = 2
+_FAILURE: Final = re.compile(r"failures/[a-z]+-[0-9]{3}/[a-z0-9][a-z0-9.-]*")
 _LOG: Final = re.compile(r"((?:s\d+of\d+-)?(?:main|gw\d+)-\d+)\.(?:stdout|stderr)\.txt")
 
 
@@ -209,8 +211,7 @@ def write(run: Run, folder: Path) -> Path:
     report = build(run)
     validate(report, "report")
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (manifest.NAME, *manifest.SIGNED):
-        (folder / name).unlink(missing_ok=True)
+    report_folder.clear(folder)
     path = folder / "report.json"
     _write_text(path, text_of(report))
     _write_text(folder / "report.html", report_html.render(report, folder))
@@ -230,7 +231,8 @@ def _remove_stale(run: Run, folder: Path) -> None:
     """Remove the logs and failing cases of earlier runs, and nothing that is not such a thing."""
     failures = {result.failure for result in run.results.values()}
     for case in folder.glob("failures/*/*/case.json"):
-        if case.parent.relative_to(folder).as_posix() not in failures:
+        path = case.parent.relative_to(folder).as_posix()
+        if _FAILURE.fullmatch(path) and path not in failures and (case.parent / "reason.txt").is_file():
             shutil.rmtree(case.parent)
     logs = {result.log for result in run.results.values()}
     for log in folder.glob("logs/*"):
@@ -245,9 +247,12 @@ def read_report(path: Path) -> dict[str, Any]:
     Raises:
         ReportError: it is not; the message says how.
     """
+    if path.exists() and not path.is_file():  # to read it may never end
+        raise ReportError(f"{path} cannot be read: it is no file")
     try:
         text = path.read_text(encoding="utf-8")
         report = json.loads(text, parse_constant=_no_number)
+        canonical_json(report)  # or it has half a character in it
     except OSError as error:
         raise ReportError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -263,7 +268,7 @@ def read_report(path: Path) -> dict[str, Any]:
     try:
         validate(report, "report")
     except SchemaError as error:
-        raise ReportError(f"{path} does not follow its schema: {error}") from None
+        raise ReportError(f"{path} does not follow its schema: {printable(str(error))}") from None
     return report
 
 

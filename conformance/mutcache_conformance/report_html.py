@@ -63,8 +63,8 @@ def render(report: Mapping[str, Any], folder: Path | None = None) -> str:
     """
     try:
         return _template().render(**_context(report, folder))
-    except jinja2.TemplateError as error:
-        raise PageError(str(error)) from error
+    except Exception as error:  # numbers that are too large, words that are no numbers: a forger can think of anything
+        raise PageError(f"{type(error).__name__}: {error}") from error
 
 
 def _context(report: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def _dumps(folder: Path) -> list[dict[str, Any]]:
     try:
         told = json.loads((folder / "compared.json").read_text(encoding="utf-8"))
         return [dump for one in told if one["differing_bytes"] and (dump := _dump(folder, one))]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []  # the page does without what cannot be read
 
 
@@ -230,7 +230,8 @@ def _dump(folder: Path, told: Mapping[str, Any]) -> dict[str, Any]:
                 "found": [(f"{is_:02x}", must != is_) for must, is_ in pairs],
             }
         )
-    return {"subject": told["subject"], "bytes": told["bytes"], "differing": told["differing_bytes"], "lines": lines}
+    counts = {"bytes": int(told["bytes"]), "differing": int(told["differing_bytes"])}
+    return {"subject": str(told["subject"]), **counts, "lines": lines}
 
 
 def _count(number: int, one: str, many: str = "") -> str:

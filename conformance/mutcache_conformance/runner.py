@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from mutcache_conformance import case_json
 from mutcache_conformance.adapter import Description
 from mutcache_conformance.case import Case
-from mutcache_conformance.child import Child, ChildGone, ChildTimeout
+from mutcache_conformance.child import Child, ChildGone, ChildTimeout, otherwise
 from mutcache_conformance.evidence import Evidence
 from mutcache_conformance.failure import save_failure
 from mutcache_conformance.judgement import (
@@ -115,6 +115,11 @@ class Runner:
             self._child.stop()
             self._child = None
 
+    @property
+    def about(self) -> Description | None:
+        """Who is under test, if it has been started."""
+        return self._about
+
     def describe(self) -> Description:
         """Who is under test; starts a child if there has been none.
 
@@ -124,14 +129,24 @@ class Runner:
         return self._about if self._about is not None else self._ready_child()[1]
 
     def run(self, case: Case) -> CaseResult:
-        """The result of a case; each is run once.
+        """The result of a case; each is run once. Nothing more is run once the runtime cannot be started again.
 
         Raises:
             RuntimeUnavailable: the runtime cannot be started at all.
         """
         if case.id not in self._results:
-            self._results[case.id] = self._run(case)
+            try:
+                result = self._run(case)
+            except RuntimeUnavailable as error:
+                if self._about is None:
+                    raise
+                result = self.not_run(case, error)
+            self._results[case.id] = result
         return self._results[case.id]
+
+    def not_run(self, case: Case, error: RuntimeUnavailable) -> CaseResult:
+        """The result of a case for which the runtime could not be started again."""
+        return self._result(case, Status.NOT_RUN, f"the runtime could not be started again: {error}")
 
     def had(self, case: Case) -> bool:
         """Whether the result of a case is one from before the run was interrupted."""
@@ -230,7 +245,8 @@ class Runner:
             self._unavailable = RuntimeUnavailable(str(error))
             raise self._unavailable from error
         if self._about is not None and self._about != about:
-            self._unavailable = RuntimeUnavailable(f"it describes itself as {about} now, as {self._about} before")
+            self._discard_child()
+            self._unavailable = RuntimeUnavailable(f"it describes itself otherwise: {otherwise(self._about, about)}")
             raise self._unavailable
         self._about = about
         return self._child, about
@@ -348,7 +364,7 @@ def _conduct(script: ScriptRun, child: Child, about: Description, configuration:
         script.note_after("error")
         return CaseEnded(
             Status.FAIL,
-            f"after the last step: it describes itself as {again} now, as {about} before",
+            f"after the last step: it describes itself otherwise: {otherwise(about, again)}",
             "the runtime describes itself in two ways",
         )
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
@@ -39,6 +40,8 @@ def _inlined(schema: Any, root: Mapping[str, Any]) -> Any:
     if not isinstance(schema, dict):
         return schema
     made = {key: _inlined(value, root) for key, value in schema.items() if key not in ("$defs", "$ref")}
+    if isinstance(made.get("pattern"), str):  # the end of a text, where Python's $ allows for a newline before it
+        made["pattern"] = re.sub(r"\$$", r"\\Z", made["pattern"])
     if not isinstance(schema.get("$ref"), str):
         return made
     target: Any = root

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shlex
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,6 +45,10 @@ class Suite:
         self.results: dict[str, CaseResult] = {}
         self.about: Description | None = None
         self.unavailable = ""
+        #: Cases that pytest was left with, whatever kept it from others.
+        self._collected: set[str] = set()
+        #: Why the report is not written.
+        self.unwritten = ""
         #: Waivers that no failure needs.
         self.unused: list[str] = []
         self.run: Run | None = None
@@ -142,18 +147,23 @@ class Suite:
             about = self.runner().describe()
         except RuntimeUnavailable as error:
             refuse(f"runtime {self.options.runtime!r} is unavailable: {error}")
+        if getattr(self.config.option, "dist", "no") != "no":  # the workers may need what the child holds
+            self.runner().close()
         self._begin(about)
 
     def _begin(self, about: Description) -> Journal:
         """Begin the journal, or go on with it. Then what stands in the folder is this run's."""
+        from mutcache_conformance import report_folder
         from mutcache_conformance.journal import Journal, JournalError
 
         folder, identity = self.options.folder, self._identity(about)
         try:
             self._journal = Journal.resume(folder, identity) if self.options.is_resumed else Journal(folder, identity)
+            report_folder.clear(folder)
         except JournalError as error:
             refuse(f"--resume: {error}")
-        (folder / "report.json").unlink(missing_ok=True)
+        except OSError as error:
+            refuse(f"the report cannot be written to {str(folder)!r}: {_words(error)}")
         return self._journal
 
     def _identity(self, about: Description) -> dict[str, Any]:
@@ -200,45 +210,64 @@ class Suite:
 
     def attachment(self, item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException] | None) -> dict[str, Any]:
         """What a case came to, in JSON types."""
-        from mutcache_conformance.runner import RuntimeUnavailable
-
-        if excinfo is not None and excinfo.errisinstance(RuntimeUnavailable):
-            return {"unavailable": str(excinfo.value)}
         result = item.stash.get(RESULT_KEY, None)
         if result is None:
             case: Case = item.callspec.params[FIXTURE]  # type: ignore[attr-defined]  # as every parametrized item has
             why = f"{excinfo.typename}: {excinfo.value}" if excinfo else "the test ended without running its case"
             result = self.runner().harness_error(case, why)
-        return {"result": result.to_json(), "about": self.runner().describe().to_json()}
+        about = self.runner().about
+        return {"result": result.to_json(), "about": None if about is None else about.to_json()}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take in what a case came to."""
         attached = vars(report).get(ATTACHMENT)
         if attached is None:
             return
-        if "unavailable" in attached:
-            self.unavailable = attached["unavailable"]
-            return
         from mutcache_conformance.adapter import Description
         from mutcache_conformance.status import CaseResult
 
         result = CaseResult.from_json(attached["result"])
-        self.about = Description.from_json(attached["about"])
-        # A waiver can change before the run is taken up again.
-        (self._journal or self._begin(self.about)).add(result)
+        told = attached["about"]
+        self.about = self.about or (Description.from_json(told) if told is not None else self.runner().about)
+        if self.about is None:
+            self.unavailable = result.reason
+            return
+        journal = self._journal or self._begin(self.about)
+        # What the disk has no room for now may find some later; of a report that finds none the user is told.
+        with contextlib.suppress(OSError):
+            journal.add(result)  # without waivers, which can change before the run is taken up again
         self.results[result.case] = self.waived(result)
+
+    def note_collection(self, ids: Iterable[str]) -> None:
+        """Take in which tests there are to run, by pytest's names for them."""
+        self._collected |= {_case_of(name) for name in ids}
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Iterable[str]) -> None:
+        """Under xdist the workers collect."""
+        self.note_collection(ids)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str) -> None:
         """A worker of xdist died while it ran a case: that is no verdict on the runtime, which the guard ended."""
-        name = crashitem.partition("::test_case[")[2].removesuffix("]")
+        name = _case_of(crashitem)
         case = next((case for case in self.all_cases() if case.id == name), None)
         if case is not None:
             self.results[name] = self.runner().harness_error(case, "the pytest worker that ran it was killed")
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
         """End the child; in the process that reports, write the report and set the exit status."""
+        try:
+            yielded = yield  # pytest writes junit.xml, which is part of the report
+        except OSError as error:
+            if not self.results:
+                raise
+            yielded, self.unwritten = None, _words(error)
+        self._finish(session)
+        return yielded
+
+    def _finish(self, session: pytest.Session) -> None:
         if self._runner is not None:
             self._runner.close()
         if self.is_worker or session.config.option.collectonly:
@@ -247,7 +276,7 @@ class Suite:
             session.exitstatus = USAGE
         elif self.results:
             self._end(_interruption(session))
-            if self.unused:
+            if self.unused or self.unwritten:
                 session.exitstatus = USAGE
             elif session.exitstatus == pytest.ExitCode.OK and self.run is not None and not self.run.succeeded:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -267,31 +296,55 @@ class Suite:
                 stats[name] += reports
 
     def _write_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        from mutcache_conformance import report_folder
+
         if self.unavailable:
             terminalreporter.section("conformance")
             terminalreporter.line(f"runtime {self.options.runtime!r} is unavailable: {self.unavailable}", red=True)
+        folder = os.path.relpath(self.options.folder, self.config.invocation_params.dir)
+        if self.unwritten:
+            terminalreporter.section("conformance")
+            terminalreporter.line(f"no report, since {folder!r} cannot be written: {self.unwritten}", red=True)
+            if (self.options.folder / report_folder.JOURNAL).is_file():
+                terminalreporter.line("make room there, and ask for the same with --resume in the place of --report")
         if self.run is not None:
             from mutcache_conformance import summary
 
             writer = terminalreporter._tw  # pytest has no public way to its width
-            folder = os.path.relpath(self.options.folder, self.config.invocation_params.dir)
             terminalreporter.section("conformance")
-            writer.write(summary.render(self.run, folder, width=writer.fullwidth, color=writer.hasmarkup))
+            text = summary.render(self.run, folder, width=writer.fullwidth, color=writer.hasmarkup)
+            # Line by line: where a stream lacks a character, pytest writes \n for line breaks, too.
+            for line in text.removesuffix("\n").split("\n"):
+                writer.line(line)
         if self.unused:
             terminalreporter.section("waivers that are not needed")
             for line in self.unused:
                 terminalreporter.line(line, red=True)
 
     def _end(self, interruption: str) -> None:
-        """Write the report. A run that did not come to its end keeps its journal."""
-        from mutcache_conformance import waivers
+        """Write the report. A run that did not come to its end, or has no report, keeps its journal."""
+        from mutcache_conformance import report_folder, waivers
 
         self.unused = waivers.unused(self.options.waivers, self.results)
-        self._write_report(interruption)
-        if self._journal is not None and interruption:
-            self._journal.close()
+        try:
+            if not self.unwritten:
+                self._write_report(interruption)
+        except OSError as error:
+            self.run, self.unwritten = None, _words(error)
+        if self.unwritten:
+            with contextlib.suppress(OSError):
+                report_folder.clear(self.options.folder)
+        if self._journal is not None and (interruption or self.unwritten):
+            with contextlib.suppress(OSError):
+                self._journal.close()
         elif self._journal is not None:
             self._journal.remove()
+
+    def _left_out(self) -> str:
+        """That pytest was kept from some cases in a way that its command line does not tell."""
+        claimed = {case.id for case in self.all_cases() if case.profile in self.profiles()}
+        count = len(claimed - self._collected)
+        return f"{count} cases were not collected" if count else ""
 
     def _write_report(self, interruption: str) -> None:
         from mutcache_conformance import report
@@ -304,7 +357,7 @@ class Suite:
             cases=self.all_cases(),
             results=self.results,
             profiles=self.profiles(),
-            selection=", ".join(filter(None, [options.selection, interruption])),
+            selection=", ".join(filter(None, [options.selection or self._left_out(), interruption])),
             waivers=[waiver.to_json() for waiver in options.waivers],
             product=options.product,
             configuration={
@@ -323,6 +376,15 @@ class Suite:
             },
         )
         report.write(self.run, options.folder)
+
+
+def _case_of(name: str) -> str:
+    """The case of a test, by pytest's name for it."""
+    return name.partition("::test_case[")[2].removesuffix("]")
+
+
+def _words(error: OSError) -> str:
+    return error.strerror or str(error)
 
 
 def _interruption(session: pytest.Session) -> str:

@@ -49,9 +49,9 @@ def read_private_key(path: Path) -> Ed25519PrivateKey:
     Raises:
         KeyFileError: there is none.
     """
-    key = _read(path, lambda data: load_pem_private_key(data, None))
+    key = _read(path)
     if not isinstance(key, Ed25519PrivateKey):
-        raise KeyFileError(f"{path} holds no private Ed25519 key")
+        raise KeyFileError(f"{path} holds no private Ed25519 key: {_kind(key)}")
     return key
 
 
@@ -61,9 +61,9 @@ def read_public_key(path: Path) -> Ed25519PublicKey:
     Raises:
         KeyFileError: there is none.
     """
-    key = _read(path, load_pem_public_key)
+    key = _read(path)
     if not isinstance(key, Ed25519PublicKey):
-        raise KeyFileError(f"{path} holds no public Ed25519 key")
+        raise KeyFileError(f"{path} holds no public Ed25519 key: {_kind(key)}")
     return key
 
 
@@ -126,6 +126,16 @@ def check(folder: Path, report: Mapping[str, Any], key: Ed25519PublicKey) -> Non
         key.verify(base64.b64decode(signature["signature"], validate=True), _authenticated(payload))
     except (InvalidSignature, ValueError):
         raise SignatureProblem("the signature does not hold: the statement was changed after it was signed") from None
+    check_statement(folder, report)
+
+
+def check_statement(folder: Path, report: Mapping[str, Any]) -> None:
+    """Check that what was signed, by whomever, is the statement about this report.
+
+    Raises:
+        SignatureProblem: it is not, or it is none.
+    """
+    payload, _ = check_form(folder)
     if json.loads(payload) != statement(folder, report):
         raise SignatureProblem(f"{STATEMENT_NAME} is about another report")
 
@@ -142,7 +152,8 @@ def check_form(folder: Path) -> tuple[bytes, dict[str, Any]]:
         validate(signature, "signature")
         json.loads(payload)
     except FileNotFoundError:
-        raise SignatureProblem("the report is not signed") from None
+        present = [name for name in manifest.SIGNED if (folder / name).exists()]
+        raise SignatureProblem(f"{present[0]} is there alone" if present else "the report is not signed") from None
     except (OSError, ValueError, RecursionError, SchemaError) as error:
         raise SignatureProblem(f"the signature cannot be read: {error}") from None
     return payload, signature
@@ -159,15 +170,22 @@ def _authenticated(payload: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
-def _read(path: Path, load: Any) -> object:
+def _read(path: Path) -> object:
+    """The key in a PEM file, of whatever kind."""
     try:
-        return load(path.read_bytes())
+        data = path.read_bytes()
+        return load_pem_private_key(data, None) if b" PRIVATE KEY-" in data else load_pem_public_key(data)
     except OSError as error:
         raise KeyFileError(f"{path} cannot be read: {error.strerror}") from None
     except TypeError:
         raise KeyFileError(f"{path} is protected by a password") from None
     except (ValueError, UnsupportedAlgorithm):
         raise KeyFileError(f"{path} holds no key in PEM form") from None
+
+
+def _kind(key: object) -> str:
+    half = "private" if hasattr(key, "private_bytes") else "public"
+    return f"it is a {half} key, {type(key).__name__.strip('_')}"
 
 
 def _write(path: Path, data: bytes) -> None:

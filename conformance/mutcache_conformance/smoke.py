@@ -17,8 +17,8 @@ from mutcache.proto.onnx_ml import TensorProto
 from mutcache_conformance import cases
 from mutcache_conformance.adapter import DEVICE_MEMORY, Description
 from mutcache_conformance.case import Case
-from mutcache_conformance.child import Child, ChildGone, ChildTimeout
-from mutcache_conformance.protocol import SOCKET_VARIABLE, ProtocolError
+from mutcache_conformance.child import Child, ChildGone, ChildTimeout, otherwise
+from mutcache_conformance.protocol import SOCKET_VARIABLE, VERSION, ProtocolError
 from mutcache_conformance.runner import Configuration, Runner, RuntimeUnavailable
 from mutcache_conformance.status import CaseResult, Status
 
@@ -80,7 +80,10 @@ _HINTS: Final[Sequence[tuple[str, str]]] = (
     ("without the end of a line", "end each message with a line break"),
     ("an answer to no open request", "repeat the id of the request, as the number that it is, and answer once"),
     ("does not follow the schema", "docs/protocol.rst shows each answer; schemas/protocol.json defines it"),
-    ("of the protocol, not", "answer describe with the version of the protocol that the host was written for"),
+    (
+        "of the protocol, not",
+        f"write the host for version {VERSION}, which docs/protocol.rst describes, or run the suite of its version",
+    ),
     ("answered describe with", "the adapter's constructor, or its describe(), did not succeed"),
 )
 
@@ -128,7 +131,7 @@ def _describe(
         return None, Check(what, Outcome.WRONG, str(error), _hint(error, folder), _tail(folder / "host.stderr.txt"))
     if about != again:
         hint = "describe must give the same answer every time"
-        return None, Check(what, Outcome.WRONG, f"first as {about}, then as {again}", hint)
+        return None, Check(what, Outcome.WRONG, f"the second time otherwise: {otherwise(about, again)}", hint)
     words = f"{about.runtime} {about.runtime_version}, adapter {about.adapter} {about.adapter_version}"
     return about, Check(what, Outcome.OK, words)
 
@@ -225,7 +228,7 @@ def _judge(what: str, case: Case, result: CaseResult, folder: Path) -> Check:
         return Check(what, Outcome.REMARK, message, "the suite will count no such case as passed")
     last = result.evidence.steps[-1].answer if result.evidence.steps else ""
     log = _tail(folder / "logs" / f"{result.log}.stderr.txt")
-    if result.status in (Status.CRASH, Status.TIMEOUT, Status.HARNESS_ERROR) or last == "garbage":
+    if result.status in (Status.CRASH, Status.TIMEOUT, Status.NOT_RUN, Status.HARNESS_ERROR) or last == "garbage":
         hint = next((hint for words, hint in _HINTS if words in result.reason), "")
         return Check(what, Outcome.WRONG, message, hint, log)
     if last == "error":

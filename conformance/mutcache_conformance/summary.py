@@ -60,11 +60,13 @@ def render(run: Run, folder: str, *, width: int, color: bool) -> str:
 
 def _parts(run: Run, folder: str, width: int) -> Iterator[Text | Table]:
     if run.about is not None:
-        name = f"{run.about.runtime} {run.about.runtime_version}".strip()
-        through = f"through adapter {run.about.adapter} {run.about.adapter_version}".strip()
+        name = wording.one_line(f"{run.about.runtime} {run.about.runtime_version}".strip())
+        through = wording.one_line(f"through adapter {run.about.adapter} {run.about.adapter_version}".strip())
         yield Text.assemble((name, "bold"), f"  {through}")
         if run.about.checks:
-            yield Text(f"checks that the adapter performs in its stead: {', '.join(run.about.checks)}")
+            yield Text(
+                wording.one_line(f"checks that the adapter performs in its stead: {', '.join(run.about.checks)}")
+            )
         yield Text()
     yield from _failures(run, folder, width)
     yield from _skips(run, width)
@@ -80,7 +82,8 @@ def _parts(run: Run, folder: str, width: int) -> Iterator[Text | Table]:
         equal = f"{encodings.get(Encoding.CANONICAL, 0)} of {sum(encodings.values())}"
         yield Text(f"encoded pages that are bit-equal to the canonical encoder's (a SHOULD): {equal}")
     if run.selection:
-        yield Text(f"No verdict: not all cases were asked for, or run ({run.selection}).", "yellow")
+        words = f"No verdict: not all cases were asked for, or run ({run.selection})."
+        yield Text(wording.one_line(words), "yellow")
     yield Text(f"report: {folder}/report.json")
 
 
@@ -146,7 +149,7 @@ def _failures(run: Run, folder: str, width: int) -> Iterator[Text | Table]:
             yield Text(_wrapped(line, width, indent=4))
         if example.failure:
             yield Text(f"    {folder}/{example.failure}", "dim")
-        yield Text(f"    $ {example.rerun}", "cyan")
+        yield Text(f"    $ {wording.one_line(example.rerun)}", "cyan")
         if others:
             yield _cases("  the same:", others, width)
         yield Text()
@@ -204,7 +207,7 @@ def _cases(title: str, results: Iterable[CaseResult], width: int) -> Text:
 
 def _wrapped(line: str, width: int, *, indent: int = 0) -> str:
     return textwrap.fill(
-        line,
+        wording.one_line(line),
         width,
         initial_indent=" " * indent,
         subsequent_indent=" " * (indent + 2),

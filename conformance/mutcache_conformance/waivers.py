@@ -25,7 +25,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from mutcache_conformance.status import CaseResult, Status
-from mutcache_conformance.wording import printable
+from mutcache_conformance.wording import one_line, printable
 
 #: What a waiver can cover: what the runtime did wrong. What it never tried, or the harness could not do, is no failure.
 WAIVABLE: Final = frozenset({Status.FAIL, Status.CRASH, Status.TIMEOUT})
@@ -56,17 +56,19 @@ class Waiver:
         reason: why they do.
         issue: address of the issue in which that is being dealt with.
         expires: the last day on which the waiver holds.
+        read: the day on which it was read, and held.
     """
 
     cases: tuple[str, ...]
     reason: str
     issue: str
     expires: datetime.date
+    read: datetime.date | None = None
 
     @property
     def words(self) -> str:
         """The waiver in a line."""
-        return f"{self.reason} ({self.issue}, until {self.expires.isoformat()})"
+        return one_line(f"{self.reason} ({self.issue}, until {self.expires.isoformat()})")
 
     def to_json(self) -> dict[str, Any]:
         """The waiver as it stands in report.json."""
@@ -75,12 +77,15 @@ class Waiver:
             "reason": self.reason,
             "issue": self.issue,
             "expires": self.expires.isoformat(),
+            **({} if self.read is None else {"read": self.read.isoformat()}),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Waiver:
         """The waiver that ``to_json`` wrote."""
-        return cls(tuple(data["cases"]), data["reason"], data["issue"], datetime.date.fromisoformat(data["expires"]))
+        expires = datetime.date.fromisoformat(data["expires"])
+        read = datetime.date.fromisoformat(data["read"]) if "read" in data else None
+        return cls(tuple(data["cases"]), data["reason"], data["issue"], expires, read)
 
 
 def read(file: Path, cases: Collection[str], today: datetime.date) -> tuple[Waiver, ...]:
@@ -109,7 +114,8 @@ def read(file: Path, cases: Collection[str], today: datetime.date) -> tuple[Waiv
         wrong = _problems_of_form(entry)
         problems += [f"waiver {number}: {problem}" for problem in wrong]
         if not wrong:
-            waivers.append(Waiver(tuple(entry["cases"]), entry["reason"].strip(), entry["issue"], entry["expires"]))
+            reason = entry["reason"].strip()
+            waivers.append(Waiver(tuple(entry["cases"]), reason, entry["issue"], entry["expires"], today))
             problems += [f"waiver {number}: {problem}" for problem in _problems(waivers[-1], cases, today)]
     named = [case for waiver in waivers for case in waiver.cases]
     problems += [f"case {case!r} is waived more than once" for case in sorted({c for c in named if named.count(c) > 1})]
@@ -147,7 +153,7 @@ def _problems(waiver: Waiver, cases: Collection[str], today: datetime.date) -> l
     if waiver.expires < today:
         problems.append(
             f"it has expired: {waiver.expires.isoformat()} is before {today.isoformat()} "
-            f"({printable(waiver.reason, 100)}: {', '.join(waiver.cases)})"
+            f"({one_line(waiver.reason, 100)}: {one_line(', '.join(waiver.cases))})"
         )
     return problems
 

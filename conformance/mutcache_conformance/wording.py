@@ -123,7 +123,7 @@ def _values(
     tables: Mapping[str, PageTable] | None = None,
 ) -> str:
     told = []
-    for value, name in names.items():
+    for value, name in ((one_line(value, 100), one_line(name, 100)) for value, name in names.items()):
         if tables is not None and name in tables:
             told.append(f"{value} = page table {name!r}, lent first as {table(tables[name])}")
             continue
@@ -148,7 +148,7 @@ def table(lent: PageTable) -> str:
 
 def outputs(told: Mapping[str, Mapping[str, Any]]) -> str:
     """The outputs of a run, as the child tells of them."""
-    return ", ".join(f"{name} = {_output(output)}" for name, output in told.items())
+    return ", ".join(f"{one_line(name, 100)} = {_output(output)}" for name, output in told.items())
 
 
 def _output(told: Mapping[str, Any]) -> str:
@@ -160,7 +160,7 @@ def _output(told: Mapping[str, Any]) -> str:
 
 def masked(message: str) -> str:
     """The first line of a message without the names and numbers in it: the same for the same cause in other cases."""
-    line = message.partition("\n")[0]
+    line = printable(message).partition("\n")[0]
     line = re.sub(r"'[^']*'|\"[^\"]*\"|0x[0-9a-f]+|\[[^\]]*\]|-?\d+", "...", line)
     return re.sub(r"\.{4,}", "...", line)[:100]
 
@@ -170,3 +170,8 @@ def printable(message: str, limit: int = 1000) -> str:
     lines = message[:limit].splitlines()
     text = "\n".join("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line) for line in lines)
     return text + (f" ... ({len(message) - limit} characters more)" if len(message) > limit else "")
+
+
+def one_line(text: str, limit: int = 4000) -> str:
+    """Words from elsewhere, made safe for terminals and bounded, as one line: they can forge no other."""
+    return " ".join(printable(text, limit).splitlines())

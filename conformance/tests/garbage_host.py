@@ -37,6 +37,9 @@ LINES = {
     "no-id": b'{"answer":"ok"}',
     "unknown-answer": b'{"id":1,"answer":"perhaps"}',
     "colors": b'{"id":1,"answer":"error","message":"\\u001b[31mred\\u0007"}',
+    "lines": json.dumps(
+        {"id": 1, **OK, "runtime": {"name": "a\ndense  conformant", "version": "1\r\n\x1b"}, "checks": ["x\u2028y"]}
+    ).encode(),
     "unknown-id": json.dumps({"id": 99, **OK}).encode(),
     "wrong-form": json.dumps({"id": 1, **OK, "alignment": 3}).encode(),
     "other-version": json.dumps({"id": 1, **OK, "protocol": 2}).encode(),

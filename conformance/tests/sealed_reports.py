@@ -50,9 +50,11 @@ def cases_of(_: int) -> tuple[Case, ...]:
     return tuple(CASES.values())
 
 
-def make(folder: Path, runtime: str, cases: Sequence[Case] = tuple(CASES.values())) -> Path:
+def make(
+    folder: Path, runtime: str, cases: Sequence[Case] = tuple(CASES.values()), *, step_timeout: float = 30.0
+) -> Path:
     """Run cases on a runtime, and write the report into the folder."""
-    configuration = Configuration(command_of(runtime), folder)
+    configuration = Configuration(command_of(runtime), folder, step_timeout=step_timeout)
     with Runner(configuration, {case.id: case for case in cases}) as runner:
         results = {case.id: runner.run(case) for case in cases}
         about = runner.describe()

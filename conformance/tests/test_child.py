@@ -85,6 +85,13 @@ def test_what_a_broken_child_does_is_named(
         child.describe({}, timeout=0.3 if error is ChildTimeout else 20)
 
 
+def test_who_is_under_test_is_told_in_one_line(started: list[Child], tmp_path: Path) -> None:
+    about = start(started, tmp_path, *GARBAGE, "lines").describe({}, timeout=20)
+    assert about.runtime == "a dense  conformant"
+    assert about.runtime_version == "1 \N{REPLACEMENT CHARACTER}"
+    assert about.checks == ("x y",)
+
+
 def test_an_answer_that_comes_late_is_not_taken_for_another(started: list[Child], tmp_path: Path) -> None:
     child = start(started, tmp_path, *GARBAGE, "swapped")
     first = child.send("describe", timeout=20, protocol=1, options={})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,30 @@ def test_the_parts_make_the_report_of_the_whole(made: Path) -> None:
     assert [part["shard"] for part in named] == ["1/3", "2/3", "3/3"]
     assert named[1]["report_sha256"] == read_report(made / "part-2/report.json")["footer"]["sha256"]
     assert found["configuration"]["shard"] == "1/1"
+
+
+def test_a_folder_in_a_part(made: Path) -> None:
+    assert "lies in" in problems(folders(made), made / "part-1/in")
+    assert manifest.problems(made / "part-1") == []
+
+
+def test_a_part_whose_verdicts_do_not_follow_from_its_evidence(made: Path) -> None:
+    def flip(body: dict[str, Any]) -> None:
+        (result,) = [one for one in body["results"] if one["status"] == "fail"]
+        result |= {"status": "pass", "reason": "", "cause": "", "failure": ""}
+
+    failing = next(one for one in folders(made) if read_report(one / "report.json")["totals"]["fail"])
+    rewritten(failing, flip)
+    assert f"{failing} is not sound: evidence: toy-002/overflow: the status is pass" in problems(
+        folders(made), made / "out"
+    )
+
+
+def test_waivers_may_be_read_on_different_days(made: Path) -> None:
+    waiver = {"cases": ["toy-001/update"], "reason": "r", "issue": "https://example.org/1", "expires": "2026-01-02"}
+    for folder, day in zip(folders(made), ("2026-01-01", "2026-01-02", "2026-01-02"), strict=True):
+        rewritten(folder, partial(dict.update, waivers=[{**waiver, "read": day}]))
+    assert merge.merge(folders(made), made / "out").waivers[0]["expires"] == "2026-01-02"
 
 
 def test_a_missing_part(made: Path) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -156,6 +157,29 @@ def test_a_selection_has_no_verdict_and_a_folder_of_its_own(
     assert not (suite.path / "conformance-report/report.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "selection"),
+    [
+        (("--ignore=test_none.py",), "--ignore test_none.py"),
+        (("--ignore-glob=*none.py",), "--ignore-glob *none.py"),
+        ((), "2 cases were not collected"),
+        (("-n1",), "2 cases were not collected"),
+    ],
+)
+def test_cases_that_pytest_was_kept_from_are_a_selection_too(
+    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], selection: str
+) -> None:
+    suite.makeconftest(
+        textwrap.dedent(CONFTEST)
+        + "def pytest_collection_modifyitems(items):\n"
+        + "    items[:] = [item for item in items if 'read' not in item.name]\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", IMPORT_PATH)
+    assert suite.runpytest_subprocess(*PLUGIN, "-q", "--report=r", "--runtime=toy_runtime:Toy", *arguments).ret == 0
+    claim = read_report(suite.path / "r/report.json")["claim"]
+    assert (claim["selection"], claim["profiles"][0]["verdict"]) == (selection, "no verdict")
+
+
 def test_a_selection_exits_for_its_own_cases(suite: pytest.Pytester) -> None:
     assert run(suite, "--runtime=toy_runtime:Clamping", "-k", "update").ret == 0
     assert run(suite, "--runtime=toy_runtime:Clamping", "-k", "overflow").ret == 1
@@ -190,6 +214,8 @@ def test_options_reach_the_runtime_the_report_and_the_command(suite: pytest.Pyte
     [
         (["--runtime=nonsense"], "--runtime 'nonsense' is not known: give one of reference, "),
         (["--runtime=cmd:./no-such-host"], "there is no command './no-such-host'"),
+        (["--runtime=cmd:./test_toy.py"], "'./test_toy.py' is not executable: chmod +x, or name its interpreter"),
+        (["--runtime=cmd:."], "'.' is a folder"),
         (["--runtime=toy_runtime:Broken"], "unavailable: it answered describe with error: OSError: no licence"),
         (["--runtime=toy_runtime:Broken", "-n1"], "unavailable: it answered describe with error: OSError: no licence"),
         (["--runtime=toy_runtime:Toy", "-k", "nothing"], "6 deselected"),
@@ -240,6 +266,27 @@ def test_under_xdist_the_controller_writes_one_report(suite: pytest.Pytester) ->
     assert report["configuration"]["workers"] == 2
     assert report["runtime"]["runtime"] == "toy"
     assert report["totals"]["pass"] == 4
+
+
+def test_a_runtime_that_no_worker_can_start_again_has_a_report(suite: pytest.Pytester) -> None:
+    suite.makeconftest(CONFTEST)
+    # The controller tries the runtime first.
+    lock = f"--runtime-option=lock={suite.path / 'lock'}"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *PLUGIN, "-n2", "--runtime=toy_runtime:Busy", lock],
+        cwd=suite.path,
+        env={**os.environ, "PYTHONPATH": IMPORT_PATH},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert done.stdout.count("the runtime could not be started again") == 1
+    report = read_report(suite.path / "conformance-report/report.json")
+    assert report["runtime"]["runtime"] == "toy"
+    assert report["totals"]["not-run"] == len(CASES)
+    assert report["claim"]["profiles"][0]["verdict"] == "not conformant"
 
 
 def test_without_conformance_cases_it_does_nothing(suite: pytest.Pytester) -> None:

@@ -86,7 +86,7 @@ def test_a_checkout_is_clean_or_says_what_is_not(tmp_path: Path, monkeypatch: py
     (tmp_path / "new.py").touch()
     changed = provenance.suite([VALID])["origin"]
     assert changed["is_clean"] is False
-    assert sorted(changed["changed"]) == ["new.py", "some_suite/a.py"]
+    assert changed["changed"] == ["some_suite/a.py"]  # new.py is none of the suite
 
 
 def test_a_wheel_is_checked_against_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,10 +116,50 @@ def test_files_of_unknown_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (origin["kind"], origin["is_clean"]) == ("unknown", None)
 
 
+def _files(runtime: str) -> list[str]:
+    return [one["file"] for one in provenance.adapter(runtime)["source"]]
+
+
+def test_an_adapter_is_all_the_files_that_its_command_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a/host.py", "b/host.py", "pack/__init__.py", "pack/__main__.py", "pack/sub/__init__.py", "raw.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"# {name}\n")
+    python = Path(sys.executable).name
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    assert _files(f"cmd:{python} a/host.py ./a/host.py") == ["host.py", python]
+    (first, second, *_) = _files(f"cmd:{python} a/host.py b/host.py")
+    assert (first, second) == ("a/host.py", "b/host.py")
+    assert _files(f"cmd:{python} -u -m raw --port 1") == [python, "raw.py"]
+    assert _files(f"cmd:{python} -m none") == [python]
+    inside = {"pack/__init__.py", "pack/__main__.py", "sub/__init__.py"}
+    assert set(_files(f"cmd:{python} -m pack")) == inside | {f"{Path(sys.executable).parent.name}/{python}"}
+    before = provenance.adapter(f"cmd:{python} -m raw")["source_sha256"]
+    (tmp_path / "raw.py").write_text("# another\n")
+    assert provenance.adapter(f"cmd:{python} -m raw")["source_sha256"] != before
+
+
 def _product(tmp_path: Path, text: str) -> dict[str, str]:
     path = tmp_path / "product.toml"
     path.write_text(text)
     return provenance.read_product(path)
+
+
+def test_what_editors_leave_beside_the_suite_is_no_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "suite"
+    package.mkdir()
+    (package / "module.py").write_text("x = 1\n")
+    monkeypatch.setattr(provenance, "_PACKAGES", (package,))
+    digest = provenance.sources_sha256.__wrapped__
+    before = digest()
+    for name in (".module.py.swp", "module.py~", ".cache/module.py", "__pycache__/module.py", "module.pyc"):
+        (package / name).parent.mkdir(exist_ok=True)
+        (package / name).write_text("x")
+    assert digest() == before
+    for name, text in (("module.py", "x = 2\n"), ("other.py", ""), ("data.json", "{}")):
+        (package / name).write_text(text)
+        assert digest() != before
+        before = digest()
 
 
 def test_a_product(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 import subprocess
@@ -87,12 +88,54 @@ def test_wrong_usage(capsys: pytest.CaptureFixture[str], arguments: list[str], w
     assert words in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": 2}', "{"])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": 2}', "{", "[" * 100_000])
 def test_a_folder_that_is_none(saved: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     (saved / "case.json").write_text(text)
     with pytest.raises(SystemExit):
         replay.main([str(saved)])
     assert "is no folder of a saved case" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["../../../pwned", "/pwned", "..", "a/b", "", "cache\n", "caché", "a\\b"])
+@pytest.mark.parametrize("of", ["storages", "models", "tables"])
+def test_no_name_leads_out_of_the_folder(saved: Path, capsys: pytest.CaptureFixture[str], of: str, name: str) -> None:
+    data = json.loads((saved / "case.json").read_text())
+    if of == "storages":
+        data["storages"][0]["name"] = name
+    elif of == "models":
+        data["models"] = {name: next(iter(data["models"].values()))}
+    else:
+        data["tables"] = [{"name": name, "container": "map", "budget": None, "pages": []}]
+    (saved / "case.json").write_text(json.dumps(data))
+    before = {path: path.read_bytes() for path in saved.parent.rglob("*") if path.is_file()}
+    with pytest.raises(SystemExit):
+        replay.main([str(saved), f"--out={saved / 'again'}"])
+    assert "case.json is no case: $." in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in saved.parent.rglob("*") if path.is_file()} == before
+
+
+def test_half_a_character_is_no_text(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = json.loads((saved / "case.json").read_text())
+    (saved / "case.json").write_text(json.dumps({**data, "title": "\ud800"}))
+    with pytest.raises(SystemExit):
+        replay.main([str(saved)])
+    assert "surrogates not allowed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("id_", ["toy-002/..", "toy-002/.", "toy-002/../x", "toy-002/x\n", "/x"])
+def test_no_case_lies_elsewhere(saved: Path, capsys: pytest.CaptureFixture[str], id_: str) -> None:
+    data = json.loads((saved / "case.json").read_text())
+    (saved / "case.json").write_text(json.dumps({**data, "id": id_}))
+    with pytest.raises(SystemExit):
+        replay.main([str(saved)])
+    assert "case.json is no case: $.id" in capsys.readouterr().err
+
+
+def test_what_a_case_says_cannot_steer_a_terminal(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = json.loads((saved / "case.json").read_text())
+    (saved / "case.json").write_text(json.dumps({**data, "title": "\x1b[2Jpass"}))
+    assert replay.main([str(saved), "--runtime=toy_runtime:Clamping"]) == 1
+    assert "(MC-DENSE-003): \N{REPLACEMENT CHARACTER}[2Jpass\n" in capsys.readouterr().out
 
 
 def test_a_runtime_that_cannot_be_started(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:

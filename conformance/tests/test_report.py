@@ -171,8 +171,19 @@ def test_a_report_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_what_earlier_runs_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    kept = ["failures/toy-002/overflow/case.json", "logs/main-1.stderr.txt", "logs/notes.txt", "failures/mine/a/b.txt"]
-    stale = ["failures/toy-001/update/case.json", "logs/main-2.stdout.txt", "logs/gw0-1.stderr.txt"]
+    kept = [
+        "failures/toy-002/overflow/case.json",
+        "logs/main-1.stderr.txt",
+        "logs/notes.txt",
+        "failures/mine/a/b.txt",
+        "failures/mine/c/case.json",
+    ]
+    stale = [
+        "failures/toy-001/update/case.json",
+        "failures/toy-001/update/reason.txt",
+        "logs/main-2.stdout.txt",
+        "logs/gw0-1.stderr.txt",
+    ]
     for name in (*kept, *stale):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()

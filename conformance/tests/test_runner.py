@@ -202,6 +202,17 @@ def test_a_runtime_that_cannot_be_started(tmp_path: Path, name: str) -> None:
                 runner.run(VALID)
 
 
+def test_the_rest_is_not_run_once_a_runtime_cannot_be_started_again(tmp_path: Path) -> None:
+    busy = dataclasses.replace(configuration(tmp_path, "Busy"), options={"lock": str(tmp_path / "lock")})
+    others = [case(f"toy-02{n}/again", Req.MC_DENSE_001, LOAD_STEP, BIND_STEP, run()) for n in range(2)]
+    with Runner(busy, CASES) as runner:
+        found = [runner.run(one) for one in (VALID, OVERFLOW, *others)]
+    assert [one.status for one in found] == [Status.CRASH, Status.FAIL, Status.NOT_RUN, Status.NOT_RUN]
+    assert found[3].reason == (
+        "the runtime could not be started again: it answered describe with error: OSError: the device is busy"
+    )
+
+
 EARLY = Expect(frozenset({Phase.CHECK, Phase.BIND, Phase.RUN}))
 MAYBE = Load("session", expect=Expect(LOAD, may_succeed=True))
 

@@ -85,8 +85,17 @@ def test_what_only_a_signature_protects(folder: Path) -> None:
     report = sealed.read(folder)
     report["product"]["vendor"] = "Somebody else"
     sealed.reseal(folder, report)
-    assert sealed.check(folder).is_sound
+    assert sealed.problems(folder) == ["signature: statement.json is about another report"]
     assert _problems(folder) == ["signature: statement.json is about another report"]
+    for name in ("statement.json", "signature.json"):
+        (folder / name).unlink()
+    assert sealed.check(folder).is_sound
+
+
+@pytest.mark.parametrize("name", ["statement.json", "signature.json"])
+def test_a_signature_that_is_none_is_found_without_a_key(folder: Path, name: str) -> None:
+    (folder / name).write_text("rubbish")
+    assert any("the signature cannot be read" in problem for problem in sealed.problems(folder))
 
 
 def _statement(folder: Path) -> None:
@@ -120,7 +129,7 @@ def _garbage(folder: Path) -> None:
         (_statement, "does not hold"),
         (_signature, "does not hold"),
         (_no_base64, "does not hold"),
-        (_gone, "is not signed"),
+        (_gone, "statement.json is there alone"),
         (_garbage, "cannot be read"),
     ],
 )
@@ -141,8 +150,13 @@ def test_keys_are_read_from_pem_files(tmp_path: Path) -> None:
     public.write_bytes(KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
     assert signing.read_private_key(private).private_bytes_raw() == KEY.private_bytes_raw()
     assert signing.read_public_key(public).public_bytes_raw() == KEY.public_key().public_bytes_raw()
-    with pytest.raises(signing.KeyFileError, match="holds no key in PEM form"):
+    with pytest.raises(signing.KeyFileError, match="no private Ed25519 key: it is a public key, Ed25519PublicKey"):
         signing.read_private_key(public)
+    with pytest.raises(signing.KeyFileError, match="no public Ed25519 key: it is a private key, Ed25519PrivateKey"):
+        signing.read_public_key(private)
+    public.write_text("rubbish")
+    with pytest.raises(signing.KeyFileError, match="holds no key in PEM form"):
+        signing.read_public_key(public)
     with pytest.raises(signing.KeyFileError, match="cannot be read: No such file"):
         signing.read_public_key(tmp_path / "none.pem")
 

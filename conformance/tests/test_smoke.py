@@ -61,7 +61,7 @@ def test_what_is_no_program_does_not_start(tmp_path: Path) -> None:
         ("text-id", "an answer to no open request", "repeat the id of the request"),
         ("wrong-form", "does not follow the schema: $.alignment", "docs/protocol.rst"),
         ("unknown-answer", "does not follow the schema", "docs/protocol.rst"),
-        ("other-version", "it speaks version 2 of the protocol, not 1", "answer describe with the version"),
+        ("other-version", "it speaks version 2 of the protocol, not 1", "write the host for version 1"),
         ("colors", "it answered describe with error", "did not succeed"),
         ("twice", "an answer to no open request", "answer once"),
     ],

@@ -37,6 +37,17 @@ def failing() -> Run:
     return finished(cause, follower, outcome(READ_ONLY.id))
 
 
+def test_words_of_a_runtime_forge_no_line() -> None:
+    evil = "\x1b[2Jone\nprofile conformant\N{RIGHT-TO-LEFT OVERRIDE}"
+    result = outcome(VALID.id, Status.CRASH, evil, rerun=evil, cause=evil, failure="f/x")
+    run = finished(result, outcome(OVERFLOW.id, Status.UNSUPPORTED, evil))
+    assert run.about is not None
+    about = dataclasses.replace(run.about, runtime=evil, adapter=evil, checks=(evil,))
+    text = summary.render(dataclasses.replace(run, about=about, selection=evil), "r", width=120, color=False)
+    assert all(line.isprintable() for line in text.splitlines())
+    assert [line for line in text.splitlines() if line.startswith("profile conformant")] == []
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_lines_are_as_wide_as_the_terminal_but_for_commands(width: int) -> None:
     lines = summary.render(failing(), "conformance-report", width=width, color=False).splitlines()

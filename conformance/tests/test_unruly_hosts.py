@@ -38,7 +38,7 @@ def results(folder: Path, mode: str, **limits: float) -> tuple[CaseResult, CaseR
     [
         ("answer-twice", Status.FAIL, "after the last step: it does not speak the protocol: an answer to no open"),
         ("exit", Status.CRASH, "after the last step: it exited with status 5"),
-        ("rename", Status.FAIL, "after the last step: it describes itself as"),
+        ("rename", Status.FAIL, "after the last step: it describes itself otherwise: runtime"),
         (
             "hoard-descriptors",
             Status.FAIL,

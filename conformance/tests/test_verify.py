@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,21 @@ def test_reports_as_they_were_written_are_sound(folder: Path, failing: Path) -> 
         assert made.report is not None
         assert made.report["claim"]["profiles"][0]["verdict"] == verdict
         assert "it is not signed: nobody answers for it" in made.notes
+
+
+@pytest.mark.parametrize(("mode", "status"), [("exit", "crash"), ("hang", "timeout"), ("garble", "fail")])
+def test_what_was_seen_until_a_runtime_came_to_its_end_is_sound(tmp_path: Path, mode: str, status: str) -> None:
+    host = Path(__file__).with_name("unruly_host.py")
+    runtime = f"cmd:{sys.executable} {host} {mode}-after-run"
+    folder = sealed.make(tmp_path / "report", runtime, step_timeout=2.0)
+    report = sealed.read(folder)
+    result = report["results"][0]
+    assert (result["status"], result["evidence"][-1]["answer"]) == (status, "garbage" if mode == "garble" else status)
+    assert any(one["kind"] == "contents" for one in result["evidence"][-1]["observations"])
+    assert sealed.problems(folder) == []
+    result["evidence"][-1]["observations"].pop(0)  # no longer the beginning of what is looked at
+    sealed.reseal(folder, report)
+    assert any(problem.startswith("evidence: toy-001/update: step 3 (run)") for problem in sealed.problems(folder))
 
 
 def test_resealing_alone_changes_nothing(folder: Path) -> None:
@@ -177,9 +193,13 @@ def _waive(report: dict[str, Any]) -> None:
     report["results"][1] |= {"status": "waived", "unwaived": "fail", "reason": "known"}
 
 
-def _waiver_for_nothing(report: dict[str, Any]) -> None:
-    waiver = {"cases": [VALID.id], "reason": "r", "issue": "https://example.com/1", "expires": "2999-01-01"}
-    report["waivers"] = [waiver]
+def _waiver(case: str, **other: str) -> dict[str, Any]:
+    return {"cases": [case], "reason": "r", "issue": "https://example.com/1", "expires": "2999-01-01", **other}
+
+
+def _waiver_in_vain(report: dict[str, Any]) -> None:
+    report["waivers"] = [_waiver(OVERFLOW.id)]
+    report["results"][1] |= {"status": "fail", "reason": "r", "cause": "c"}
 
 
 @pytest.mark.parametrize(
@@ -197,7 +217,7 @@ def _waiver_for_nothing(report: dict[str, Any]) -> None:
         (_no_evidence, "toy-001/update: the status is pass; the evidence makes it harness-error or not-run"),
         (_shard, "shard 1/2 only"),
         (_waive, "toy-002/overflow is waived, and there is no waiver for it"),
-        (_waiver_for_nothing, "toy-001/update has a waiver, and is not waived"),
+        (_waiver_in_vain, "toy-002/overflow has a waiver, and is not waived"),
     ],
 )
 def test_resealed_tampering_is_found(folder: Path, tamper: Callable[[dict[str, Any]], None], words: str) -> None:
@@ -229,6 +249,68 @@ def test_a_negative_case_cannot_pass_without_its_twin(folder: Path) -> None:
     sealed.reseal(folder, report)
     words = f"evidence: {READ_ONLY.id}: it was played, and yet it could not pass (fail)"
     assert words in sealed.problems(folder)
+
+
+@pytest.mark.parametrize("of", ["two processes", "a worker that was killed"])
+def test_what_a_twin_came_to_in_another_process_is_not_held_against_a_case(folder: Path, of: str) -> None:
+    report = sealed.read(folder)
+    results = {result["case"]: result for result in report["results"]}
+    if of == "two processes":
+        results[VALID.id]["evidence"][2]["observations"][0]["found"] = "0" * 16
+        results[VALID.id] |= {"status": "fail", "reason": "r", "cause": "c", "log": "gw0-1"}
+        results[READ_ONLY.id]["log"] = "gw1-1"
+        report["configuration"]["workers"] = 2
+    else:
+        results[VALID.id] |= {"status": "harness-error", "reason": "r", "evidence": [], "log": ""}
+    sealed.reseal(folder, report)
+    assert not any(problem.startswith(f"evidence: {READ_ONLY.id}") for problem in sealed.problems(folder))
+
+
+@pytest.mark.parametrize(
+    ("read", "words"),
+    [
+        ({}, "waivers: the waiver of toy-002/overflow expired on 2026-01-01"),
+        ({"read": "2026-01-02"}, "waivers: the waiver of toy-002/overflow expired on 2026-01-01"),
+        ({"read": "2999-01-01"}, "waivers: the waiver of toy-002/overflow was read on 2999-01-01"),
+        ({"read": "2026-01-01"}, ""),
+    ],
+)
+def test_a_waiver_must_hold_on_the_day_on_which_it_was_read(failing: Path, read: dict[str, str], words: str) -> None:
+    report = sealed.read(failing)
+    report["waivers"] = [_waiver(OVERFLOW.id, expires="2026-01-01", **read)]
+    (result,) = [result for result in report["results"] if result["case"] == OVERFLOW.id]
+    result |= {"status": "waived", "unwaived": "fail"}
+    sealed.reseal(failing, report)
+    found = [problem for problem in sealed.problems(failing) if problem.startswith("waivers")]
+    assert any(problem.startswith(words) for problem in found) if words else not found
+
+
+@pytest.mark.parametrize("status", ["pass", "harness-error"])
+def test_a_waiver_that_nothing_needs_is_no_problem(folder: Path, status: str) -> None:
+    report = sealed.read(folder)
+    report["waivers"] = [_waiver(VALID.id)]
+    if status == "harness-error":
+        report["results"][0] |= {"status": status, "reason": "r", "evidence": []}
+    sealed.reseal(folder, report)
+    made = sealed.check(folder)
+    assert not made.problems["waivers"]
+    assert any("is waived, and its status is pass" in note for note in made.notes) is (status == "pass")
+
+
+def _parts(*shards: str) -> Callable[[dict[str, Any]], None]:
+    def forge(report: dict[str, Any]) -> None:
+        part = {"argv": [], "environment": report["environment"], "report_sha256": "0" * 64}
+        report["configuration"]["parts"] = [{"shard": shard, **part} for shard in shards]
+
+    return forge
+
+
+@pytest.mark.parametrize("shards", [("1/1",), ("1/2",), ("1/2", "1/2"), ("2/2", "1/2"), ("1/2", "2/2")])
+def test_parts_that_a_report_was_not_merged_from(folder: Path, shards: tuple[str, ...]) -> None:
+    report = sealed.read(folder)
+    _parts(*shards)(report)
+    sealed.reseal(folder, report)
+    assert any(problem.startswith("verdicts: it was merged") for problem in sealed.problems(folder))
 
 
 def test_a_case_whose_twin_could_not_be_asked_may_fail_and_not_pass(tmp_path: Path) -> None:

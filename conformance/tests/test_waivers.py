@@ -43,7 +43,7 @@ def result(status: Status, case: str = OVERFLOW.id) -> CaseResult:
     return CaseResult(case, OVERFLOW.profile, OVERFLOW.requirements, status, reason="it went wrong", cause="wrong")
 
 
-WAIVER = Waiver((OVERFLOW.id,), "it clamps", ISSUE, datetime.date(2026, 6, 1))
+WAIVER = Waiver((OVERFLOW.id,), "it clamps", ISSUE, datetime.date(2026, 6, 1), TODAY)
 
 
 def test_a_file_in_order(tmp_path: Path) -> None:
@@ -146,7 +146,13 @@ def test_a_run_in_which_all_that_fails_is_waived(suite: pytest.Pytester, monkeyp
     (waived,) = [found for found in report["results"] if found["status"] == "waived"]
     assert (waived["case"], waived["unwaived"]) == (OVERFLOW.id, "fail")
     assert report["waivers"] == [
-        {"cases": [OVERFLOW.id], "reason": "it clamps", "issue": ISSUE, "expires": "2999-01-31"}
+        {
+            "cases": [OVERFLOW.id],
+            "reason": "it clamps",
+            "issue": ISSUE,
+            "expires": "2999-01-31",
+            "read": report["claim"]["date"],
+        }
     ]
     saved = suite.path / "conformance-report" / waived["failure"]
     assert "run it again with" in (saved / "reason.txt").read_text()

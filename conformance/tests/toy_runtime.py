@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -346,3 +347,16 @@ class Optioned(Toy):
 
     def load(self, model: bytes, initializers: Mapping[str, HostStorage]) -> AdapterSession:
         raise RuntimeError(f"fault is {self.options['fault']}")
+
+
+class Busy(Toy):
+    """Starts once: it needs what its first process keeps, as a device does that hangs."""
+
+    session = type("AbortingSession", (ToySession,), {"binding": _Aborting})
+
+    def describe(self) -> Description:
+        try:
+            Path(self.options["lock"]).touch(exist_ok=False)
+        except FileExistsError:
+            raise OSError("the device is busy") from None
+        return super().describe()

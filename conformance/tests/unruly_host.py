@@ -30,6 +30,8 @@ class UnrulyHost(Host):
         if operation == "load":
             self.on_load()
         super()._answer(request)
+        if operation == "run":
+            self.after_run()
         if operation == "unload":
             self.after_unload(request)
 
@@ -57,6 +59,16 @@ class UnrulyHost(Host):
                 harness = int(open(f"/proc/{guard}/stat").read().rpartition(")")[2].split()[1])  # noqa: PTH123, SIM115
                 if os.environ.get("MUTCACHE_TEST_VICTIM") in (str(harness), "parent"):
                     os.kill(harness, signal.SIGKILL)
+
+    def after_run(self) -> None:
+        match self.mode:
+            case "exit-after-run":
+                os._exit(5)
+            case "hang-after-run":
+                time.sleep(600)
+            case "garble-after-run":
+                self.sock.sendall(b"{\n")
+                time.sleep(600)
 
     def after_unload(self, request: Message) -> None:
         match self.mode:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _SUITE = "mutcache_conformance.suite"
 _PLUGIN = "mutcache_conformance.plugin"
+_PYTEST_INTERRUPTED = 2
+#: Exit code of a command that was interrupted.
+INTERRUPTED = 130
 #: Nonces and seeds are drawn below this.
 _NONCES = 10**12
 
@@ -31,7 +34,9 @@ def draw_nonce() -> int:
 
 
 def run_suite(arguments: Sequence[str], *, workers: int = 1, quiet: bool = False) -> int:
-    """Run pytest on the suite of this installation, whatever pytest settings lie around; returns its exit code.
+    """Run pytest on the suite of this installation, whatever pytest settings lie around.
+
+    Returns its exit code; if it was interrupted, ``INTERRUPTED``, and if it was killed, a number below 0.
 
     Args:
         arguments: options of the suite.
@@ -44,7 +49,15 @@ def run_suite(arguments: Sequence[str], *, workers: int = 1, quiet: bool = False
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
     # What this process can import, the adapter among it, the suite and its children can, too.
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    return subprocess.run(command, env=environment, stdout=sys.stderr if quiet else None, check=False).returncode
+    with subprocess.Popen(command, env=environment, stdout=sys.stderr if quiet else None) as suite:
+        is_interrupted = False
+        while True:
+            try:
+                code = suite.wait()
+            except KeyboardInterrupt:  # pytest has it, too, and goes on to write the report of an interrupted run
+                is_interrupted = True
+            else:
+                return INTERRUPTED if is_interrupted and code == _PYTEST_INTERRUPTED else code
 
 
 def private_key(path: str | None) -> Ed25519PrivateKey | None:

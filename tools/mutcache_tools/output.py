@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -50,7 +51,14 @@ class Output:
                 def on_broken_pipe(self) -> None:
                     raise BrokenPipeError  # the command's own business: rich would exit here
 
-            self._console = PlainConsole(soft_wrap=True, markup=False, highlight=False, emoji=False)
+            self._console = PlainConsole(
+                # NO_COLOR takes colors from rich, and would leave it other styles.
+                color_system=None if os.environ.get("NO_COLOR") else "auto",
+                soft_wrap=True,
+                markup=False,
+                highlight=False,
+                emoji=False,
+            )
             if not self._console.is_terminal:
                 self._console.width = 10_000
         return self._console

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from mutcache_conformance import provenance
+from mutcache_tools import certification
 from mutcache_tools.cli import main
 
 
@@ -31,8 +37,12 @@ def original(tmp_path_factory: pytest.TempPathFactory, keys: tuple[Path, Path]) 
     product = folder / "product.toml"
     product.write_text('[product]\nvendor = "V"\nname = "N"\nversion = "1"\n')
     suite = ["--runtime=reference", "--profiles=dense", "--shard=1/90", "--nonce=7"]
-    files = [f"--out={folder / 'report'}", f"--product={product}", f"--sign={keys[0]}"]
+    files = [f"--out={folder / 'report'}", f"--product={product}"]
     assert main(["certify", *suite, *files, "--format=json"]) == 0
+    # A part is signed by no command: it is a report that takes no long run.
+    key = certification.private_key(str(keys[0]))
+    assert key is not None
+    certification.sign(folder / "report", key)
     return folder / "report"
 
 
@@ -78,6 +88,8 @@ def test_a_changed_report_does_not(report: Path, capsys: pytest.CaptureFixture[s
         (["certify", "--runtime=reference", "--out=x", "--sign=none.pem"], "none.pem cannot be read"),
         (["certify", "--runtime=reference", "--resume=x"], "there is nothing to resume in 'x': no run has begun there"),
         (["certify", "--runtime=reference", "--out=x", "--workers=0"], "--workers 0"),
+        (["certify", "--runtime=reference", "--out=x", "--resume=y"], "--resume says which report folder it is"),
+        (["certify", "--runtime=reference", "--out=x", "--shard=1/2", "--sign=k.pem"], "a part has no verdict that"),
         (["verify", "none"], "'none' is no folder"),
         (["verify", ".", "--rerun=1"], "--rerun and --runtime belong together"),
         (["verify", ".", "--key=none.pem"], "none.pem cannot be read"),
@@ -116,6 +128,40 @@ def test_a_runtime_that_cannot_start(tmp_path: Path, capfd: pytest.CaptureFixtur
     assert main(["certify", "--runtime=no_such_module:Adapter", "--shard=1/90", f"--out={tmp_path / 'r'}"]) == 2
     assert "is unavailable" in "".join(capfd.readouterr())
     assert not (tmp_path / "r/report.json").exists()
+
+
+def test_programs_are_told_that_there_is_no_report(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    arguments = ["certify", "--runtime=nonsense", f"--out={tmp_path / 'r'}", "--format=json"]
+    assert main(arguments) == 2
+    told = capfd.readouterr()
+    assert json.loads(told.out)["error"]["message"] == "the suite ended with exit code 2"
+    assert "'nonsense' is not known" in told.err
+
+
+def test_a_run_that_is_interrupted_says_how_to_go_on(tmp_path: Path) -> None:
+    words = ["--runtime=reference", "--profiles=dense", "--case-order=random:3"]
+    certify = [sys.executable, "-m", "mutcache_tools", "certify", *words, "--nonce=7", "--out=the report"]
+    with subprocess.Popen(
+        certify,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        # A job in the background of a shell inherits that SIGINT is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as suite:
+        journal = tmp_path / "the report/journal.jsonl"
+        while suite.poll() is None and not (journal.is_file() and '"result"' in journal.read_text()):
+            time.sleep(0.05)
+        os.killpg(suite.pid, signal.SIGINT)  # as a terminal does at Ctrl-C
+        printed, _ = suite.communicate()
+    assert suite.returncode == 130, printed
+    assert "No verdict: not all cases were asked for, or run (the run was interrupted)" in printed
+    command = f"mutcache certify {' '.join(words)} '--resume=the report'"
+    assert f"results so far are kept; to go on:\n  {command}\n" in printed
+    assert json.loads((tmp_path / "the report/report.json").read_bytes())["claim"]["selection"]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "\x00", '{"footer": NaN}', "[" * 100_000])

@@ -7,9 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -19,7 +18,9 @@ from toy_cases import CASES, OVERFLOW, READ_ONLY, VALID
 
 from mutcache.requirements import Profile
 from mutcache_conformance import cases, mustpass, report
+from mutcache_conformance.adapters import command_of
 from mutcache_conformance.mustpass import Required
+from mutcache_conformance.runner import Configuration, Runner
 from mutcache_conformance.schema import validate
 from mutcache_conformance.status import CaseResult, Status
 
@@ -124,15 +125,22 @@ def test_a_report_has_badges(mutcache: Command) -> None:
 # merge
 
 
-def parts(count: int = 2, results: Sequence[CaseResult] = GOOD) -> list[str]:
-    """Write the reports of the parts of a run; a case that is not told passes."""
-    told = {result.case: result for result in results}
-    for index in range(1, count + 1):
-        ours = [case for number, case in enumerate(CASES) if number % count == index - 1]
-        run = finished(*(told.get(case, outcome(case)) for case in ours), selection=f"--shard {index}/{count}")
-        configuration: dict[str, Any] = {**CONFIGURATION, "shard": f"{index}/{count}"}
-        report.write(dataclasses.replace(run, configuration=configuration), Path(f"part-{index}"))
-    return [f"part-{index}" for index in range(1, count + 1)]
+def parts(runtime: str = "toy_runtime:Toy", count: int = 2) -> list[str]:
+    """Run the parts of a run, and write their reports."""
+    folders = [Path(f"part-{index}") for index in range(1, count + 1)]
+    for index, folder in enumerate(folders):
+        with Runner(Configuration(command_of(runtime), folder), CASES) as runner:
+            results = {case.id: runner.run(case) for case in tuple(CASES.values())[index::count]}
+            about = runner.describe()
+        shard = f"{index + 1}/{count}"
+        run = dataclasses.replace(
+            finished(*results.values(), selection=f"--shard {shard}"),
+            runtime=runtime,
+            about=about,
+            configuration={**CONFIGURATION, "shard": shard},
+        )
+        report.write(run, folder)
+    return list(map(str, folders))
 
 
 @pytest.mark.usefixtures("toy_corpus")
@@ -142,7 +150,7 @@ def test_merge_parts(mutcache: Command) -> None:
     assert "dense    conformant  3 of 3" in merged.out
     assert [one["case"] for one in report.read_report(Path("whole/report.json"))["results"]] == list(CASES)
     shutil.rmtree("whole")
-    told = mutcache("merge", *parts(results=BAD), "--out", "whole", "--format", "json")
+    told = mutcache("merge", *parts("toy_runtime:Clamping"), "--out", "whole", "--format", "json")
     assert (told.code, told.json["profiles"][0]["verdict"]) == (1, "not conformant")
 
 
@@ -208,6 +216,25 @@ def test_export_and_check(mutcache: Command) -> None:
     changed = mutcache("export", "--check", "corpus")
     assert changed.code == 1
     assert "README.md is missing" in changed.out
+
+
+def test_a_damaged_case_is_named_beside_all_else(mutcache: Command) -> None:
+    assert mutcache("export", "corpus", "--case", "dense-003/by-one", "--case", "dense-004/minus-one").code == 0
+    Path("corpus/README.md").unlink()
+    Path("corpus/cases/dense-003/by-one/case.json").write_text("{")
+    Path("corpus/cases/dense-004/minus-one/cache.bin").write_text("x")
+    checked = mutcache("export", "--check", "corpus", "--runtime", "reference")
+    assert checked.code == 1
+    for words in (
+        "README.md is missing",
+        "corpus/cases/dense-003/by-one/case.json is no case: ",
+        "corpus/cases/dense-004/minus-one/cache.bin is not the file that case.json names",
+    ):
+        assert words in checked.out
+    Path("corpus/corpus.json").write_text("{")
+    broken = mutcache("export", "--check", "corpus")
+    assert broken.code == 2
+    assert "corpus/corpus.json: " in broken.err
 
 
 def test_export_refuses_wrong_usage(mutcache: Command) -> None:

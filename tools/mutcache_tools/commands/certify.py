@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 from pathlib import Path
 
 from mutcache_tools.commands import Command
@@ -46,11 +48,16 @@ def _nonce(text: str) -> int:
 
 
 def _run(options: argparse.Namespace, output: Output) -> int:
+    from mutcache_conformance import report_folder
     from mutcache_tools import certification
 
     folder = Path(options.resume or options.out or "")
     if not (options.resume or options.out):
         raise UsageError("no folder for the report", "--out DIR")
+    if options.resume and options.out and Path(options.out).absolute() != Path(options.resume).absolute():
+        raise UsageError("--resume says which report folder it is", "leave --out out")
+    if options.sign and options.shard not in (None, "1/1"):
+        raise UsageError("a part has no verdict that could be signed", "leave --sign out")
     if options.workers < 1:
         raise UsageError(f"--workers {options.workers} is not a number from 1 on")
     key = certification.private_key(options.sign)
@@ -66,12 +73,26 @@ def _run(options: argparse.Namespace, output: Output) -> int:
         arguments.append(f"--report={folder}")
     code = certification.run_suite(arguments, workers=options.workers, quiet=output.form is Format.JSON)
     if code not in (0, 1):
+        if (code == certification.INTERRUPTED or code < 0) and (folder / report_folder.JOURNAL).is_file():
+            print(f"results so far are kept; to go on:\n  {_resumption(options, folder)}", file=sys.stderr)
+        if output.form is Format.JSON:
+            output.error(f"the suite ended with exit code {code}", hint="standard error says why")
         return code
     is_signed = key is not None
     if key is not None:
         certification.sign(folder, key)
     output.show(certification.outcome(folder, signed=is_signed), lambda: _tell(output, folder, nonce, signed=is_signed))
     return code
+
+
+def _resumption(options: argparse.Namespace, folder: Path) -> str:
+    """The command that goes on with an interrupted run: the same, but for its folder."""
+    names = ("runtime", "profiles", *(name for name in _PASSED_ON if name != "resume"), "sign")
+    given = [(name.replace("_", "-"), getattr(options, name)) for name in names]
+    words = [f"--{name}={value}" for name, value in given if value]
+    words += [f"--runtime-option={pair}" for pair in options.runtime_option]
+    words += [f"--workers={options.workers}"] if options.workers > 1 else []
+    return shlex.join(["mutcache", "certify", *words, f"--resume={folder}"])
 
 
 def _chosen_nonce(options: argparse.Namespace) -> int:

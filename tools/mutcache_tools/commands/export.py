@@ -94,10 +94,10 @@ def _check(options: argparse.Namespace, output: Output) -> int:
 
     try:
         problems = list(corpus.problems(options.folder))
-        cases = corpus.load(options.folder)
+        cases = {} if problems else corpus.load(options.folder)
     except corpus.CorpusError as error:
         raise UsageError(str(error), "it must be a folder that mutcache export has written") from None
-    results = _play(options, cases) if options.runtime is not None and not problems else []
+    results = _play(options, cases) if options.runtime is not None and cases else []
     counts = collections.Counter(result.status for result in results)
     failed = [result for result in results if result.status.is_failure]
 

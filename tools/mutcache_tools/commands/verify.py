@@ -63,16 +63,16 @@ def _run(options: argparse.Namespace, output: Output) -> int:
 
 def _tell(output: Output, folder: Path, made: Verification, sample: Sample | None, *, is_sound: bool) -> None:
     for check, found in made.problems.items():
-        output.line((f"{check:<10}", "bold"), ("wrong", "bold red") if found else ("as it must be", "green"))
+        _line(output, (f"{check:<10}", "bold"), ("wrong", "bold red") if found else ("as it must be", "green"))
         for problem in found:
-            output.line("  ", problem)
+            _line(output, "  ", problem)
     if sample is not None:
         word = ("differs", "bold red") if sample.differences else ("as the report says", "green")
-        output.line(("rerun".ljust(10), "bold"), word, (f"  {len(sample.cases)} cases, seed {sample.seed}", "dim"))
+        _line(output, ("rerun".ljust(10), "bold"), word, (f"  {len(sample.cases)} cases, seed {sample.seed}", "dim"))
         for line in (*sample.differences, *sample.notes):
-            output.line("  ", line)
+            _line(output, "  ", line)
     for note in made.notes:
-        output.line(("note: ", "yellow"), note)
+        _line(output, ("note: ", "yellow"), note)
     if made.report is not None:
         from mutcache_conformance import wording
 
@@ -80,9 +80,16 @@ def _tell(output: Output, folder: Path, made: Verification, sample: Sample | Non
             told = f"{verdict['profile']}: {verdict['verdict']}, {verdict['passed']} of {verdict['required']}"
             if verdict["rests_on_reported_evidence"]:
                 told += f", {wording.on_reported(wording.device_of(made.report))}"
-            output.line((told, "" if is_sound else "dim"))
-    output.line(f"{folder}: ", ("sound", "bold green") if is_sound else ("not sound", "bold red"))
-    output.line((_HONESTY, "dim"))
+            _line(output, (told, "" if is_sound else "dim"))
+    _line(output, f"{folder}: ", ("sound", "bold green") if is_sound else ("not sound", "bold red"))
+    _line(output, (_HONESTY, "dim"))
+
+
+def _line(output: Output, *parts: str | tuple[str, str]) -> None:
+    """Print words of a report, which anybody can have made, so that they forge no other line."""
+    from mutcache_conformance.wording import one_line
+
+    output.line(*(one_line(part) if isinstance(part, str) else (one_line(part[0]), part[1]) for part in parts))
 
 
 COMMAND = Command(

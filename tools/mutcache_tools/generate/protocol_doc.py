@@ -20,14 +20,24 @@ END: Final = ".. end generated\n"
 _WORDS: Final = {
     "id": "number of a request",
     "bytes": "decimal string",
-    "name": "string",
+    "name": "string, not empty",
     "phase": "phase",
-    "files": "list of `file`_",
+    "files": "list of `file`_ (253 or fewer)",
     "storages": "object: value name to `storage`_",
     "tables": "object: value name to `table`_",
     "key": "decimal string",
 }
 _PARTS: Final = ("file", "storage", "table", "page", "output", "output-table", "output-page", "product")
+
+#: How what a schema limits is told.
+_LIMITS: Final = {
+    "minimum": "from {}",
+    "maximum": "to {}",
+    "minLength": "of length {} or more",
+    "minItems": "({} or more)",
+    "maxItems": "({} or fewer)",
+    "minProperties": "({} or more)",
+}
 
 Schema = Mapping[str, Any]
 
@@ -93,12 +103,12 @@ def _type(field: Schema) -> str:
         return f"{_type(field['else'])} or {_type(field['then'])}"
     kind: str = field["type"]
     if kind == "array":
-        return f"list of {_type(field['items'])}"
-    if kind == "object":
-        return f"object: name to {_type(field['additionalProperties'])}"
-    if "pattern" in field:
-        return f"string ``{field['pattern']}``"
-    limits = [f"{words} {field[key]}" for key, words in (("minimum", "from"), ("maximum", "to")) if key in field]
+        kind = f"list of {_type(field['items'])}"
+    elif kind == "object":
+        kind = f"object: name to {_type(field['additionalProperties'])}"
+    elif "pattern" in field:
+        kind = f"string ``{field['pattern']}``"
+    limits = [words.format(field[key]) for key, words in _LIMITS.items() if key in field]
     return " ".join([kind, *limits])
 
 
