@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -110,6 +111,13 @@ class TellsFalseAddresses(Paged):
 def _moved(table: OutputTable, own: set[int]) -> OutputTable:
     pages = [page if page.address in own else replace(page, address=64) for page in table.pages]
     return replace(table, pages=tuple(pages))
+
+
+class DiesWhenAsked(Paged):
+    """Dies when it is asked for its page tables."""
+
+    def on_tables(self, binding: HookedBinding) -> Mapping[str, OutputTable]:  # noqa: ARG002 - it does not get that far
+        os._exit(3)
 
 
 class ShowsACopy(Paged):

@@ -9,6 +9,7 @@ from fault import Fault
 from fault_table import FOOT, HEAD, cases_of, find, render, runner
 from faulty_hosts import ChangesItsName
 from faulty_models import KnowsThePublicCorpus, RejectsEverything
+from faulty_pages import DiesWhenAsked
 from faulty_runtimes import FAULTS
 from hooked_runtime import Sound
 
@@ -76,3 +77,11 @@ def test_a_name_that_changes_ends_the_run(tmp_path: Path) -> None:
         again = faulty.run(CASES["dense-001/last-rows"])
     assert again.status is Status.NOT_RUN
     assert "could not be started again: it describes itself otherwise: runtime" in again.reason
+
+
+def test_a_runtime_that_dies_when_it_is_asked_for_its_tables_has_crashed(tmp_path: Path) -> None:
+    """It is asked after a refusal, which stands in the record beside its end."""
+    with runner(DiesWhenAsked, tmp_path) as faulty:
+        result = faulty.run(CASES["paged-005/by-one"])
+    assert result.status is Status.CRASH
+    assert [step.phase for step in result.evidence.steps if step.answer == "crash"] == ["run"]
