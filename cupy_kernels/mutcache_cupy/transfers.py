@@ -207,7 +207,7 @@ def encode_rows(
 
     Raises:
         PageShapeError: dims, axis and declaration do not agree (MC-PAGED-007).
-        ValueError: more than 2**31 - 1 items.
+        ValueError: more than 2**31 - 1 items, more rows than a page has, or identity elements of less than a byte.
     """
     return _page_rows(declaration, dims, axis, payload, values, positions, length, "encode")
 
@@ -237,7 +237,7 @@ def decode_rows(
 
     Raises:
         PageShapeError: dims and declaration do not agree (MC-PAGED-007).
-        ValueError: more than 2**31 - 1 items.
+        ValueError: more than 2**31 - 1 items, more rows than a page has, or identity elements of less than a byte.
     """
     length = dims[axis] if length is None else length
     transfer = _page_rows(declaration, dims, axis, payload, values, positions, length, "decode")

@@ -18,7 +18,6 @@ from mutcache.requirements import Req
 from mutcache.storage import (
     Array,
     DeviceArray,
-    Storage,
     dtype_of,
     is_dense,
     is_device_array,
@@ -116,7 +115,8 @@ class Input:
         )
 
     def _coerce_device_array(self, value: object) -> Any:
-        storage = self._require_readable(value)
+        view = self._readable(value)
+        storage = storage_of(view)
         if storage.dtype != self.dtype:
             raise self._refuse(f"declared element type {self.dtype}, got {storage.dtype}", "convert it")
         if not is_dense(storage):
@@ -125,7 +125,7 @@ class Input:
                 f"contiguous, or not aligned to {storage.dtype.alignment}",
                 "kernels read device arrays where they are: make a contiguous copy",
             )
-        return self._adopt(value)
+        return view
 
     def _adopt(self, array: Any) -> Any:
         """An array of the backend's device as the backend has it, any other as it is."""
@@ -134,10 +134,11 @@ class Input:
             return array
         return backend.adopt(array)
 
-    def _require_readable(self, array: object, where: str = "") -> Storage:
-        """The storage of an array, as the backend sees it, if the session can read it."""
+    def _readable(self, array: object, where: str = "") -> Any:
+        """An array as the backend has it, if the session can read it."""
         try:
-            storage = storage_of(self._adopt(array))
+            view = self._adopt(array)
+            storage = storage_of(view)
         except TypeError as error:
             raise self._refuse(f"{where}{error}", "pass a numpy.ndarray") from None
         devices = ["cpu"] if self._backend is None else ["cpu", self._backend.device]
@@ -147,7 +148,7 @@ class Input:
                 "copy it there first: nothing is moved between devices silently",
                 Req.MC_BIND_007,
             )
-        return storage
+        return view
 
     def _coerce_scalar(self, value: object) -> Array:
         scalar = value.item() if isinstance(value, np.generic) else value
@@ -172,21 +173,21 @@ class Input:
             element = Input(Value(f"{self.name}[...]", self._type.element), backend=self._backend)
             return [element.coerce(item) for item in value]
         for array in arrays_in(value):
-            self._require_readable(array)
+            self._readable(array)
         return self._adopt(value)  # maps and optional values are judged by the kernels that take them
 
     def _coerce_pages(self, value: object) -> PageTable:
         try:
             table = PageTable.of(value, self._value, self._declarations)
             for page_id, page in table.items():
-                self._require_readable(page.payload, f"page {page_id}: ")
+                self._readable(page.payload, f"page {page_id}: ")
         except BindError as error:
             raise RunError(error.message, requirement=error.requirement, hint=error.hint, input=self.name) from None
         if isinstance(value, PageTable) and value.declarations != self._declarations:
             raise self._refuse("the table is made for a model with other quantizations", "make one for this model")
         if (problem := table_problem(table, self._names, is_written=False)) is not None:
             raise RunError(problem.message, requirement=problem.requirement, hint=problem.hint, input=self.name)
-        return table.adopted(self._adopt)
+        return table if self._backend is None else table.adopted(self._adopt)
 
     def _refuse(self, problem: str, hint: str, requirement: Req | None = None) -> RunError:
         requirement = requirement or self.requirement
